@@ -1,0 +1,37 @@
+# Everything from a bare python3 (3.11 or newer), make and git:
+#   make train    train MBPPO-Lagrangian on PointGoal on the CPU, with live progress
+#   make test     run the tests
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
+
+.PHONY: setup train test test-all lint types clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(v < (3, 11) and "Surefoot needs Python 3.11 or newer; $(PYTHON) is %d.%d. Name another: make PYTHON=python3.12" % v[:2])'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+train: setup
+	$(BIN)/surefoot train PointGoal
+
+test: setup
+	$(BIN)/python -m pytest -n 2 -m 'not slow'
+
+test-all: setup
+	$(BIN)/python -m pytest -n 2
+
+lint: setup
+	$(BIN)/ruff check src tests
+	$(BIN)/ruff format --check src tests
+
+types: setup
+	$(BIN)/pyright
+
+clean:
+	rm -rf $(VENV) .cache .pytest_cache .ruff_cache

@@ -1,0 +1,199 @@
+"""What all of Surefoot's own tasks share: the vector-environment contract.
+
+A task fills in the hooks at the end; everything users see (checking of actions, time limits,
+auto-reset in the same step, `info`) happens here, once.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from gymnasium.vector import AutoresetMode, VectorEnv
+
+from surefoot.envs.streams import Streams
+
+EXCEPTION_REWARD = -10.0
+
+
+class TaskEnv(VectorEnv):
+    """N copies of a task, stepped together.
+
+    - `info["cost"]` holds the cost of the step, float64 [N] (or [N, k] for k constraints).
+    - An episode that ends is restarted within the same step: `obs` is then the first observation
+      of the new episode, `info["final_obs"]` the last one of the old, where `info["_final_obs"]`.
+    - Environment i is seeded with `seed + i`; its episodes depend on that number alone.
+    - `outcome` is the state (see `state`) right after the last step's physics, before any goal was
+      drawn anew and any episode restarted: what a model of the dynamics should predict.
+    """
+
+    metadata = {  # noqa: RUF012 - gymnasium declares it so
+        "autoreset_mode": AutoresetMode.SAME_STEP,
+        "render_modes": ["rgb_array"],
+        "render_fps": 30,
+    }
+    cost_names: tuple[str, ...] = ("cost",)
+    max_episode_steps: int
+    action_repeat: int = 1
+    outcome: Any = None
+
+    def __init__(
+        self,
+        num_envs: int,
+        observation_size: int,
+        action_low: np.ndarray,
+        action_high: np.ndarray,
+        max_episode_steps: int,
+        action_repeat: int = 1,
+        seed: int | None = None,
+        render_mode: str | None = None,
+    ):
+        if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
+            raise ValueError(f"num_envs={num_envs!r} must be a whole number of at least 1")
+        if render_mode not in (None, *self.metadata["render_modes"]):
+            raise ValueError(f"render_mode={render_mode!r} must be None or 'rgb_array'")
+        self.num_envs = num_envs
+        self.render_mode = render_mode
+        self.max_episode_steps = max_episode_steps
+        self.action_repeat = action_repeat
+        self.single_observation_space = spaces.Box(-np.inf, np.inf, (observation_size,), np.float64)
+        self.single_action_space = spaces.Box(
+            action_low.astype(np.float32), action_high.astype(np.float32), dtype=np.float32
+        )
+        self.observation_space = spaces.Box(
+            -np.inf, np.inf, (num_envs, observation_size), np.float64
+        )
+        self.action_space = spaces.Box(
+            np.tile(self.single_action_space.low, (num_envs, 1)),
+            np.tile(self.single_action_space.high, (num_envs, 1)),
+            dtype=np.float32,
+        )
+        self._low = action_low.astype(np.float64)
+        self._high = action_high.astype(np.float64)
+        self._all = np.arange(num_envs)
+        self.elapsed = np.zeros(num_envs, dtype=np.int64)
+        self.episode_reward = np.zeros(num_envs)
+        self.episode_cost = np.zeros(num_envs)
+        self.failures = 0  # simulations that MuJoCo gave up on, since the start
+        self.streams = Streams(self._seeds(seed))
+        self._started = False
+
+    def reset(  # type: ignore[override]
+        self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        """Start new episodes everywhere, or only where `options["reset_mask"]` is true."""
+        mask = np.ones(self.num_envs, dtype=bool)
+        if options and "reset_mask" in options:
+            mask = np.asarray(options["reset_mask"], dtype=bool)
+            if mask.shape != (self.num_envs,):
+                raise ValueError(
+                    f"options['reset_mask'] has shape {mask.shape}; it must be ({self.num_envs},)"
+                )
+        if seed is not None:
+            ids = np.flatnonzero(mask)
+            seeds = self._seeds(seed)
+            self.streams.seed(ids.tolist(), [seeds[i] for i in ids])
+        self._started = True
+        self._restart(np.flatnonzero(mask))
+        self.outcome = self.state()
+        return self._observe(self._all), {}
+
+    def step(
+        self, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        """One step of every environment with actions [N, A] (clipped to their bounds)."""
+        if not self._started:
+            raise RuntimeError("call reset() before the first step()")
+        actions = self._checked(actions)
+        reward, cost, terminated, truncated = self._advance(actions)
+        for _ in range(1, self.action_repeat):
+            ended = terminated | truncated
+            r, c, term, trunc = self._advance(actions)
+            reward = reward + np.where(ended, 0.0, r)
+            cost = cost + np.where(ended, 0.0, c)
+            terminated, truncated = terminated | (term & ~ended), truncated | (trunc & ~ended)
+        self.elapsed += self.action_repeat
+        truncated = truncated | (self.elapsed >= self.max_episode_steps)
+        self.episode_reward += reward
+        self.episode_cost += cost
+        self.outcome = self._outcome()
+        info: dict[str, Any] = {"cost": cost, "_cost": np.ones(self.num_envs, dtype=bool)}
+        obs = self._observe(self._all)
+        ended = terminated | truncated
+        if ended.any():
+            ids = np.flatnonzero(ended)
+            self._restart(ids)
+            info["final_obs"], info["_final_obs"] = obs, ended
+            obs = obs.copy()
+            obs[ids] = self._observe(ids)
+        return obs, reward, terminated, truncated, info
+
+    def render(self) -> tuple[np.ndarray, ...] | None:  # type: ignore[override]
+        """A top-down picture of each environment, uint8 [H, W, 3]."""
+        if self.render_mode is None:
+            return None
+        from surefoot.envs.render import draw
+
+        return tuple(draw(self.scene(i)) for i in range(self.num_envs))
+
+    def _restart(self, ids: np.ndarray) -> None:
+        if len(ids):
+            self._begin(ids)
+            self.elapsed[ids] = 0
+            self.episode_reward[ids] = 0.0
+            self.episode_cost[ids] = 0.0
+
+    def _seeds(self, seed: int | Sequence[int] | None) -> list[int]:
+        if seed is None:
+            return np.random.SeedSequence().generate_state(self.num_envs).tolist()
+        seeds = (
+            [seed + i for i in range(self.num_envs)]
+            if isinstance(seed, int | np.integer)
+            else [int(s) for s in seed]
+        )
+        if len(seeds) != self.num_envs:
+            raise ValueError(f"seed has {len(seeds)} entries for {self.num_envs} environments")
+        for s in seeds:
+            if not 0 <= s < 2**32:
+                raise ValueError(f"seed {s} is outside 0 … 2**32 - 1")
+        return seeds
+
+    def _checked(self, actions: np.ndarray) -> np.ndarray:
+        a = np.asarray(actions, dtype=np.float64)
+        if a.shape != self.action_space.shape:
+            raise ValueError(
+                f"actions have shape {a.shape}; {self.num_envs} environments with "
+                f"{len(self._low)} actuators need {self.action_space.shape}"
+            )
+        if not np.isfinite(a).all():
+            i, j = np.argwhere(~np.isfinite(a))[0]
+            raise ValueError(f"action {j} of environment {i} is {a[i, j]}; it must be finite")
+        return np.clip(a, self._low, self._high)
+
+    # What a task must provide.
+
+    def _begin(self, ids: np.ndarray) -> None:
+        """Draw new episodes for the environments `ids`."""
+        raise NotImplementedError
+
+    def _advance(
+        self, actions: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """One step of all: reward [N], cost [N], terminated [N], truncated by a failure [N]."""
+        raise NotImplementedError
+
+    def _observe(self, ids: np.ndarray) -> np.ndarray:
+        """Observations [len(ids), D] of the present state."""
+        raise NotImplementedError
+
+    def _outcome(self) -> Any:
+        """The state after the physics of the last step (see `outcome`)."""
+        return self.state()
+
+    def state(self) -> Any:
+        """The present state, as the task's knowledge functions take it (arrays of [N, …])."""
+        raise NotImplementedError
+
+    def scene(self, i: int) -> Any:
+        """Environment i as a picture (`render.Scene`)."""
+        raise NotImplementedError

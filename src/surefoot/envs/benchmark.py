@@ -1,0 +1,121 @@
+"""How fast the environments step, and how much faster than the reference on the same machine."""
+
+import json
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from surefoot.envs.tasks import find_task, make
+
+SECONDS = 2.0
+# safety-gymnasium's own names; with its vases gone and 15 hazards it is the paper's task.
+REFERENCE_IDS = {"PointGoal": "Point", "CarGoal": "Car", "DoggoGoal": "Doggo"}
+
+# Runs under the reference's own Python. Prints one JSON object: seconds per step and per reset.
+REFERENCE_SCRIPT = """
+import json, sys, time
+import safety_gymnasium
+from safety_gymnasium.tasks.safe_navigation.goal.goal_level2 import GoalLevel2
+def init(self, config, _init=GoalLevel2.__init__):
+    _init(self, config)
+    self.hazards.num = 15
+    self.vases.num, self.vases.is_lidar_observed, self.vases.is_constrained = 0, False, False
+    self.num_steps = 750
+GoalLevel2.__init__ = init
+env = safety_gymnasium.make('Safety' + sys.argv[1] + 'Goal2-v0')
+env.reset(seed=0)
+n = int(sys.argv[2])
+actions = [env.action_space.sample() for _ in range(n)]
+t = time.perf_counter()
+for a in actions:
+    env.step(a)
+step = (time.perf_counter() - t) / n
+t = time.perf_counter()
+for _ in range(3):
+    env.reset()
+print(json.dumps({'step': step, 'reset': (time.perf_counter() - t) / 3}))
+"""
+
+
+def steps_per_second(task: str, num_envs: int, threads: int, **options: Any) -> dict[str, float]:
+    """Steps per second of the complete step under random actions, auto-resets included.
+
+    Also the share of the time that went into physics, from timing the engine alone in turn.
+    """
+    env = make(task, num_envs=num_envs, seed=0, threads=threads, **options)
+    env.reset()
+    # Episodes end at different times, as they do in training, so resets cost what they cost there.
+    env.elapsed[:] = np.arange(num_envs) * env.max_episode_steps // num_envs
+    rng = np.random.default_rng(0)
+    low, high = env.single_action_space.low, env.single_action_space.high
+    actions = rng.uniform(low, high, (64, num_envs, len(low)))
+    for action in actions[:8]:
+        env.step(action)
+    count, start = 0, time.perf_counter()
+    while (spent := time.perf_counter() - start) < SECONDS:
+        for action in actions[:8]:
+            env.step(action)
+        count += 8
+    rate = count * num_envs / spent
+    physics = _physics_seconds(env, actions)
+    return {
+        "steps_per_second": rate,
+        "overhead_beyond_physics": float("nan") if physics is None else spent / count / physics - 1,
+    }
+
+
+def _physics_seconds(env: Any, actions: np.ndarray) -> float | None:
+    """Seconds per engine call alone, or None for tasks that do not run on the engine."""
+    batch = getattr(env, "_batch", None)
+    if batch is None:
+        return None
+    count, start = 0, time.perf_counter()
+    while (spent := time.perf_counter() - start) < SECONDS / 2:
+        for action in actions[:8]:
+            env._ctrl[:] = action
+            batch.step(nstep=env.config.frame_skip, stage=env._stage)
+        count += 8
+    return spent / count
+
+
+def benchmark(
+    tasks: Sequence[str], num_envs: Sequence[int], threads: Sequence[int], reference: str | None
+) -> Iterator[dict[str, Any]]:
+    """One row per task, number of environments and threads."""
+    for name in tasks:
+        find_task(name)  # say what is wrong before the first minute is spent
+    for name in tasks:
+        base = _time_reference(name, reference) if reference else None
+        for n in num_envs:
+            for t in threads:
+                row: dict[str, Any] = {"task": name, "num_envs": n, "threads": t}
+                row |= steps_per_second(name, n, t)
+                if base:
+                    steps = find_task(name).defaults.max_episode_steps
+                    stepping = 1 / base["step"]
+                    complete = steps / (steps * base["step"] + base["reset"])
+                    row["reference_steps_per_second"] = stepping
+                    row["reference_with_resets"] = complete
+                    row["ratio"] = row["steps_per_second"] / stepping
+                    row["ratio_with_resets"] = row["steps_per_second"] / complete
+                yield row
+
+
+def _time_reference(task: str, python: str) -> dict[str, float] | None:
+    if task not in REFERENCE_IDS:
+        return None
+    command = [python, "-W", "ignore", "-c", REFERENCE_SCRIPT, REFERENCE_IDS[task], "700"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    except OSError as error:
+        raise ValueError(f"--reference-python {python!r} cannot be run: {error}") from None
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise ValueError(
+            f"--reference-python {python!r} could not run safety-gymnasium: {last}. "
+            f"It needs Python 3.10 with safety-gymnasium installed"
+        )
+    return json.loads(done.stdout.strip().splitlines()[-1])

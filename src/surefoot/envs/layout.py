@@ -1,0 +1,79 @@
+"""Where things lie: layouts drawn one by one as the reference does, number by number."""
+
+from collections.abc import Callable, Sequence
+from math import hypot
+
+import numpy as np
+
+DRAWS_PER_OBJECT = 100
+LAYOUT_ATTEMPTS = 10_000
+GOAL_DRAWS = 10_000
+
+Draw = Callable[[float, float], float]
+Point = tuple[float, float]
+
+
+class ImpossibleLayout(ValueError):
+    """The objects do not fit into the extents."""
+
+
+def sample_layout(draw: Draw, extent: float, keepouts: Sequence[float]) -> list[Point]:
+    """One layout: a point for each keepout radius, none closer than the sum of two radii.
+
+    An object that finds no place in a hundred draws restarts the whole layout.
+    """
+    for _ in range(LAYOUT_ATTEMPTS):
+        placed: list[tuple[float, float, float]] = []
+        for keepout in keepouts:
+            point = _place(draw, extent, keepout, placed, DRAWS_PER_OBJECT)
+            if point is None:
+                break
+            placed.append((*point, keepout))
+        else:
+            return [(x, y) for x, y, _ in placed]
+    raise ImpossibleLayout(
+        f"no layout of {len(keepouts)} objects was found within extent={extent} in "
+        f"{LAYOUT_ATTEMPTS} attempts; use fewer hazards, smaller keepouts or a larger extent"
+    )
+
+
+def sample_goal(
+    draw: Draw, extent: float, keepout: float, taken: Sequence[tuple[float, float, float]]
+) -> Point | None:
+    """A new goal clear of everything taken (x, y, keepout), or None if there is no room."""
+    return _place(draw, extent, keepout, taken, GOAL_DRAWS)
+
+
+def _place(
+    draw: Draw,
+    extent: float,
+    keepout: float,
+    taken: Sequence[tuple[float, float, float]],
+    draws: int,
+) -> Point | None:
+    reach = extent - keepout
+    for _ in range(draws):
+        x, y = draw(-reach, reach), draw(-reach, reach)
+        if all(hypot(x - u, y - v) >= keepout + k for u, v, k in taken):
+            return x, y
+    return None
+
+
+def check_room(extent: float, keepouts: Sequence[float]) -> None:
+    """Say at once, not at the first reset, when a layout cannot exist."""
+    largest = max(keepouts)
+    if extent <= largest:
+        raise ImpossibleLayout(
+            f"extent={extent} leaves no room for an object with keepout {largest}; "
+            f"use an extent above {largest}"
+        )
+    # Discs of the keepout radii never overlap, and all lie inside the square of half-width extent;
+    # no packing of discs covers more than pi / sqrt(12) of the plane.
+    needed = float(np.sum(np.square(keepouts)) * np.pi)
+    room = (2 * extent) ** 2 * np.pi / np.sqrt(12)
+    if needed > room:
+        raise ImpossibleLayout(
+            f"{len(keepouts) - 2} hazards do not fit into extent={extent}: their keepout discs "
+            f"cover {needed:.1f} m2, at most {room:.1f} m2 can be covered; use fewer hazards or a "
+            f"larger extent"
+        )

@@ -1,0 +1,1 @@
+"""What improves a policy: networks, advantages, surrogates, multipliers and PPO."""

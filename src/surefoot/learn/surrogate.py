@@ -1,0 +1,59 @@
+"""The clipped surrogate of PPO for a reward to raise and costs to keep low."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def mean(
+    x: Float[Array, "N *rest"], weight: Float[Array, " N"] | None = None
+) -> Float[Array, "*rest"]:
+    """The mean over rows, each counting as much as its `weight` (all alike if None)."""
+    if weight is None:
+        return jnp.mean(x, 0)
+    rows = weight.reshape(weight.shape + (1,) * (x.ndim - 1))
+    return jnp.sum(rows * x, 0) / jnp.maximum(jnp.sum(weight), 1e-8)
+
+
+def centred(
+    advantage: Float[Array, "N *rest"], weight: Float[Array, " N"] | None = None
+) -> Float[Array, "N *rest"]:
+    """Advantages with mean 0. Costs keep their scale, which the limit is measured in."""
+    return advantage - mean(advantage, weight)
+
+
+def standardised(
+    advantage: Float[Array, "N *rest"], weight: Float[Array, " N"] | None = None
+) -> Float[Array, "N *rest"]:
+    """Advantages with mean 0 and standard deviation 1, as the reward's are used."""
+    gap = centred(advantage, weight)
+    return gap / (jnp.sqrt(mean(gap * gap, weight)) + 1e-8)
+
+
+def ratio(log_prob: Float[Array, "*n"], old_log_prob: Float[Array, "*n"]) -> Float[Array, "*n"]:
+    """pi(a|s) / pi_old(a|s)."""
+    return jnp.exp(log_prob - old_log_prob)
+
+
+def clipped_reward(
+    ratio: Float[Array, " N"], advantage: Float[Array, " N"], clip: float
+) -> Float[Array, " N"]:
+    """Per-sample reward surrogate: the smaller, so more pessimistic, of plain and clipped."""
+    return jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage)
+
+
+def clipped_cost(
+    ratio: Float[Array, " N"], advantage: Float[Array, "N k"], clip: float
+) -> Float[Array, "N k"]:
+    """Per-sample cost surrogates: for what is to be kept low the pessimist takes the larger."""
+    ratio = ratio[:, None]
+    return jnp.maximum(ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage)
+
+
+def lagrangian(
+    reward: Float[Array, ""], cost: Float[Array, " k"], lam: Float[Array, " k"]
+) -> Float[Array, ""]:
+    """(J_R - sum_i lambda_i J_C,i) / (1 + sum_i lambda_i).
+
+    The division keeps the size of a policy step the same however large the multipliers grow.
+    """
+    return (reward - jnp.sum(lam * cost)) / (1.0 + jnp.sum(lam))

@@ -1,0 +1,321 @@
+"""Fitting the ensemble to all real transitions so far, as one compiled program.
+
+Data lie in buffers of a fixed capacity of which the first `count` rows are valid, so growing data
+never recompile. Weights go on from the previous fit while Adam's moments start afresh: the
+loss has changed with the data and the scales, so old moments would only mislead the first steps.
+
+Which rows are held out depends on the row's index alone: a row held out once is never trained on
+in any later fit, so warm-started weights never meet their judges. Row 0 is always held out and row
+1 is always trained on, so two rows suffice for a fit.
+
+Under vmap a `while_loop` runs until its last lane is done, and JAX selects the old carry for lanes
+that are: no seed's result depends on its neighbours.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
+
+from surefoot.world.ensemble import Ensemble, EnsembleConfig, Members, forward
+
+# Pull of the log-variance bounds towards each other; without it they would drift apart unused.
+BOUNDS_PENALTY = 0.01
+# Below this a column counts as constant.
+MIN_STD = 1e-6
+# Hold-out rows evaluated at once.
+CHUNK = 1024
+OPTIMISER = optax.scale_by_adam()
+
+
+class FitMetrics(eqx.Module):
+    """What one fit has come to."""
+
+    holdout_loss: Float[Array, " n"]
+    """Hold-out loss of each member with the weights it kept."""
+    holdout_mse: Float[Array, " D"]
+    """Squared hold-out error per Gaussian output in units of its variance, mean over elites."""
+    train_loss: Float[Array, ""]
+    """Training loss over the last epoch, mean over members."""
+    epochs: Int[Array, ""]
+    """Passes over the data."""
+    steps: Int[Array, ""]
+    """Gradient steps."""
+    finite: Bool[Array, ""]
+    """Whether every loss seen was finite; if not, the last finite best weights were kept."""
+
+
+class Rows(eqx.Module):
+    """Normalised inputs and targets side by side: training rows first, then hold-out, padding."""
+
+    table: Float[Array, "C columns"]
+    n_train: Int[Array, ""]
+    count: Int[Array, ""]
+
+
+class Progress(eqx.Module):
+    """Carry of the loop over epochs."""
+
+    members: Members
+    moments: Any
+    best: Members
+    best_loss: Float[Array, " n"]
+    reference_loss: Float[Array, " n"]
+    """Hold-out loss at each member's last gain of `min_gain`: slow progress adds up to a gain."""
+    stale: Int[Array, ""]
+    epochs: Int[Array, ""]
+    steps: Int[Array, ""]
+    train_loss: Float[Array, " n"]
+    finite: Bool[Array, ""]
+
+
+def is_holdout(row: Int[Array, " C"], holdout: float) -> Bool[Array, " C"]:
+    """Whether each row index is held out: a 32-bit avalanche hash of it, uniform, key-free."""
+    h = row.astype(jnp.uint32)
+    h = (h ^ (h >> 16)) * jnp.uint32(0x85EBCA6B)
+    h = (h ^ (h >> 13)) * jnp.uint32(0xC2B2AE35)
+    h = h ^ (h >> 16)
+    return h < jnp.uint32(holdout * 2**32)
+
+
+def row_loss(
+    mean: Float[Array, "B D"],
+    logvar: Float[Array, "B D"],
+    logits: Float[Array, "B b"],
+    target: Float[Array, "B D+b"],
+) -> Float[Array, " B"]:
+    """Negative log-likelihood of each row (eq. loss_ensemble), up to constants.
+
+    Mean over Gaussian outputs of (mu - y)^2 / sigma^2 + log sigma^2, plus mean over binary outputs
+    of the cross-entropy.
+    """
+    d = mean.shape[-1]
+    y, label = target[:, :d], target[:, d:]
+    loss = jnp.mean(jnp.square(mean - y) * jnp.exp(-logvar) + logvar, axis=-1)
+    if logits.shape[-1]:
+        loss = loss + jnp.mean(jax.nn.softplus(logits) - label * logits, axis=-1)
+    return loss
+
+
+def prepare(
+    config: EnsembleConfig,
+    ensemble: Ensemble,
+    inputs: Float[Array, "C F"],
+    targets: Float[Array, "C D+b"],
+    count: Int[Array, ""] | int,
+) -> tuple[Ensemble, Rows]:
+    """Split the valid rows and refresh the ensemble's scales, which only training rows decide."""
+    index = jnp.arange(inputs.shape[0])
+    kind = jnp.where(index < count, is_holdout(index, config.holdout).astype(jnp.int32), 2)
+    n_train = jnp.sum(kind == 0)
+    table = jnp.concatenate([inputs, targets], axis=-1)[jnp.argsort(kind)]
+
+    train = (index < n_train)[:, None]
+    total = jnp.maximum(n_train, 1)
+    mean = jnp.where(train, table, 0.0).sum(axis=0) / total
+    std = jnp.sqrt(jnp.where(train, jnp.square(table - mean), 0.0).sum(axis=0) / total)
+
+    f, d = ensemble.input_mean.shape[0], ensemble.target_mean.shape[0]
+    # A constant input gets scale 1, so that a small departure from it in imagination stays small.
+    # A constant target gets a tiny scale, so that its predicted noise is tiny too.
+    input_std = jnp.where(std[:f] < MIN_STD, 1.0, std[:f])
+    target_std = jnp.maximum(std[f : f + d], MIN_STD)
+    scales = (mean[:f], input_std, mean[f : f + d], target_std)
+    ensemble = eqx.tree_at(
+        lambda e: (e.input_mean, e.input_std, e.target_mean, e.target_std), ensemble, scales
+    )
+    n_binary = table.shape[1] - f - d
+    shift = jnp.concatenate([mean[: f + d], jnp.zeros(n_binary)])
+    scale = jnp.concatenate([input_std, target_std, jnp.ones(n_binary)])
+    return ensemble, Rows((table - shift) / scale, n_train, jnp.asarray(count))
+
+
+def minibatch_order(
+    key: PRNGKeyArray, n: int, capacity: int, n_train: Int[Array, ""]
+) -> UInt32[Array, "n C"]:
+    """A random order of the training rows for each member; entries from `n_train` on are unused.
+
+    Row index and random tag share one word, because sorting single words is several times faster
+    than an argsort. Equal tags fall back on the row index, which hardly matters: with 2^19 rows
+    there are still 2^13 different tags, each held by a random set of rows.
+    """
+    bits = (capacity - 1).bit_length()
+    rows = jnp.arange(capacity, dtype=jnp.uint32)
+    tags = jax.random.bits(key, (n, capacity)) << bits
+    words = jnp.where(rows < n_train.astype(jnp.uint32), tags | rows, jnp.uint32(2**32 - 1))
+    return jnp.sort(words, axis=-1) & jnp.uint32(2**bits - 1)
+
+
+def train_epoch(
+    config: EnsembleConfig,
+    ensemble: Ensemble,
+    moments: Any,
+    rows: Rows,
+    n_steps: Int[Array, ""],
+    key: PRNGKeyArray,
+) -> tuple[Members, Any, Float[Array, " n"]]:
+    """Up to one pass over the training rows; members, Adam's moments and mean loss per member."""
+    n, f = config.members, ensemble.input_mean.shape[0]
+    order = minibatch_order(key, n, rows.table.shape[0], rows.n_train)
+    n_train = jnp.maximum(rows.n_train, 1)
+    # Only weight matrices decay: towards zero there is nothing simpler about a bias or a bound.
+    decay = eqx.tree_at(
+        lambda members: members.weights,
+        jax.tree.map(lambda _: 0.0, ensemble.members),
+        tuple(np.linspace(*config.weight_decay, len(ensemble.members.weights)).tolist()),
+    )
+
+    def member_loss(member: Members, batch: Float[Array, "batch columns"]) -> Float[Array, ""]:
+        loss = row_loss(*forward(member, ensemble.activation, batch[:, :f]), batch[:, f:]).mean()
+        return loss + BOUNDS_PENALTY * (member.max_logvar - member.min_logvar).sum()
+
+    def step(i: Int[Array, ""], carry: tuple) -> tuple:
+        members, moments, total = carry
+        # The last minibatch is filled up from the start of the order.
+        position = (i * config.batch_size + jnp.arange(config.batch_size)) % n_train
+        batch = rows.table[order[:, position]]
+        losses, grads = jax.vmap(jax.value_and_grad(member_loss))(members, batch)
+        updates, moments = OPTIMISER.update(grads, moments)
+        move = lambda p, u, d: p - config.learning_rate * (u + d * p)
+        members = jax.tree.map(move, members, updates, decay)
+        return members, moments, total + losses
+
+    start = (ensemble.members, moments, jnp.zeros(n))
+    members, moments, total = lax.fori_loop(0, n_steps, step, start)
+    return members, moments, total / jnp.maximum(n_steps, 1)
+
+
+def evaluate(
+    ensemble: Ensemble, members: Members, rows: Rows
+) -> tuple[Float[Array, " n"], Float[Array, "n D"]]:
+    """Hold-out loss of each member and its squared error per Gaussian output, normalised."""
+    n, d = members.min_logvar.shape
+    f, capacity = ensemble.input_mean.shape[0], rows.table.shape[0]
+    chunk = min(CHUNK, capacity)
+    n_holdout = rows.count - rows.n_train
+
+    def add(i: Int[Array, ""], totals: tuple) -> tuple:
+        index = rows.n_train + i * chunk + jnp.arange(chunk)
+        valid = index < rows.count
+        batch = rows.table[jnp.minimum(index, capacity - 1)]
+
+        def one(member: Members) -> tuple[Float[Array, ""], Float[Array, " D"]]:
+            mean, logvar, logits = forward(member, ensemble.activation, batch[:, :f])
+            losses = row_loss(mean, logvar, logits, batch[:, f:])
+            errors = jnp.square(mean - batch[:, f : f + d])
+            # Selected, not multiplied: padding may hold anything, NaN included.
+            return (
+                jnp.where(valid, losses, 0.0).sum(),
+                jnp.where(valid[:, None], errors, 0.0).sum(axis=0),
+            )
+
+        return jax.tree.map(jnp.add, totals, jax.vmap(one)(members))
+
+    n_chunks = (n_holdout + chunk - 1) // chunk
+    loss, mse = lax.fori_loop(0, n_chunks, add, (jnp.zeros(n), jnp.zeros((n, d))))
+    return loss / n_holdout, mse / n_holdout
+
+
+def _select(where: Bool[Array, " n"], new: Members, old: Members) -> Members:
+    """Member by member, the new weights or the old."""
+    pick = lambda a, b: jnp.where(where.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+    return jax.tree.map(pick, new, old)
+
+
+def fit(
+    config: EnsembleConfig,
+    ensemble: Ensemble,
+    inputs: Float[Array, "C F"],
+    targets: Float[Array, "C D+b"],
+    count: Int[Array, ""] | int,
+    key: PRNGKeyArray,
+) -> tuple[Ensemble, FitMetrics]:
+    """Train every member until the hold-out loss stops falling; keep each member's best weights.
+
+    Targets are D Gaussian columns followed by b columns in {0, 1}. The weights before the fit count
+    as the first candidate, so a fit never makes a member worse on today's hold-out rows. If the
+    valid rows themselves are not finite, the ensemble is returned as it came.
+    """
+    _check_shapes(ensemble, inputs, targets)
+    scaled, rows = prepare(config, ensemble, inputs, targets, count)
+    steps_per_epoch = (rows.n_train + config.batch_size - 1) // config.batch_size
+
+    def unfinished(p: Progress) -> Bool[Array, ""]:
+        in_budget = (p.epochs < config.max_epochs) & (p.steps < config.max_steps)
+        return in_budget & (p.stale < config.patience)
+
+    def epoch(p: Progress) -> Progress:
+        n_steps = jnp.minimum(steps_per_epoch, config.max_steps - p.steps)
+        current = eqx.tree_at(lambda e: e.members, scaled, p.members)
+        members, moments, train_loss = train_epoch(
+            config, current, p.moments, rows, n_steps, jax.random.fold_in(key, p.epochs)
+        )
+        loss, _ = evaluate(scaled, members, rows)
+        # Comparisons with NaN are false: a member that has diverged keeps its best weights.
+        better = loss < p.best_loss
+        reference = p.reference_loss
+        finite_reference = jnp.where(jnp.isfinite(reference), reference, 0.0)
+        gained = loss < reference - config.min_gain * jnp.abs(finite_reference)
+        return Progress(
+            members=members,
+            moments=moments,
+            best=_select(better, members, p.best),
+            best_loss=jnp.where(better, loss, p.best_loss),
+            reference_loss=jnp.where(gained, loss, reference),
+            stale=jnp.where(gained.any(), 0, p.stale + 1),
+            epochs=p.epochs + 1,
+            steps=p.steps + n_steps,
+            train_loss=train_loss,
+            finite=p.finite & jnp.isfinite(loss).all() & jnp.isfinite(train_loss).all(),
+        )
+
+    first, _ = evaluate(scaled, ensemble.members, rows)
+    first_or_inf = jnp.where(jnp.isfinite(first), first, jnp.inf)
+    zero = jnp.zeros((), jnp.int32)
+    start = Progress(
+        members=ensemble.members,
+        moments=OPTIMISER.init(ensemble.members),  # pyright: ignore[reportArgumentType]
+        best=ensemble.members,
+        best_loss=first_or_inf,
+        reference_loss=first_or_inf,
+        stale=zero,
+        epochs=zero,
+        steps=zero,
+        train_loss=jnp.zeros(config.members),
+        finite=jnp.isfinite(first).all(),
+    )
+    end = lax.while_loop(unfinished, epoch, start)
+
+    _, mse = evaluate(scaled, end.best, rows)
+    elites = jnp.argsort(end.best_loss)[: config.elites]
+    fitted = eqx.tree_at(
+        lambda e: (e.members, e.elites, e.holdout_loss), scaled, (end.best, elites, end.best_loss)
+    )
+    usable = jnp.isfinite(end.best_loss).any()
+    fitted = jax.tree.map(lambda new, old: jnp.where(usable, new, old), fitted, ensemble)
+    metrics = FitMetrics(
+        holdout_loss=end.best_loss,
+        holdout_mse=mse[elites].mean(axis=0),
+        train_loss=end.train_loss.mean(),
+        epochs=end.epochs,
+        steps=end.steps,
+        finite=end.finite,
+    )
+    return fitted, metrics
+
+
+def _check_shapes(ensemble: Ensemble, inputs: Array, targets: Array) -> None:
+    f, d = ensemble.input_mean.shape[0], ensemble.target_mean.shape[0]
+    columns = ensemble.members.biases[-1].shape[-1] - d
+    if inputs.ndim != 2 or inputs.shape[1] != f:
+        raise ValueError(f"inputs {inputs.shape}: must be [C, {f}], the ensemble's features")
+    if targets.shape != (inputs.shape[0], columns):
+        raise ValueError(
+            f"targets {targets.shape}: must be [{inputs.shape[0]}, {columns}], "
+            "one row per input and one column per output"
+        )
