@@ -182,6 +182,16 @@ def test_single_environments(kind):
     assert reward == [201.0] and info["cost"] == pytest.approx([0.701])
 
 
+def test_six_values_by_id():
+    gym.register("SixValues-v0", lambda: SixValues(2, (3,)))
+    try:
+        env = adapt("SixValues-v0", cost=["cost_sum", "cost"])
+    finally:
+        del gym.registry["SixValues-v0"]
+    env.reset()
+    assert env.step(np.array([[0.5]]))[-1]["cost"] == pytest.approx(np.array([[0.701, 0.701]]))
+
+
 class OldSafetyVector(VectorEnv):
     """safety-gymnasium's vector step: six values, no mode in metadata, final_observation."""
 
@@ -407,6 +417,7 @@ def raising(values):
         (lambda v: (v[0], np.ones(2), *v[2:]), r"reward .* has shape \(2,\), not \(\)"),
         (lambda v: (v[0], *v[2:]), "step gave 4 values, not 5"),
         (lambda v: None, "TypeError"),
+        (lambda v: (*v[:4], None), "TypeError"),
         (raising, "ZeroDivisionError: the motor stalled"),
     ],
 )
@@ -549,6 +560,9 @@ def test_conforming_environments_pass_unchanged():
     assert adapt(env) is env
     adapted = adapt(Script(0, (3,)))
     assert adapt(adapted) is adapted
+    env.single_action_space = Discrete(3, start=1)
+    assert adapt(env).single_action_space == Discrete(3)
+    env = Conforming()
     wrapped = adapt(Passing(env))  # the wrapper hides the names, `unwrapped` has them
     assert wrapped.cost_names == ("heat", "wear") and wrapped.max_episode_steps == 50
     wrapped.reset()

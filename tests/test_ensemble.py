@@ -46,22 +46,23 @@ def by_hand(e, member, row):
 def test_predictions_in_physical_units():
     e = make()
     x = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
-    mean, logvar, logits = ens.predict_all(e, jnp.asarray(x))
+    mean, logvar, logits = jax.tree.map(np.asarray, jax.jit(ens.predict_all)(e, x))
+    arrays = jax.tree.map(np.asarray, e)
     assert (mean.shape, logvar.shape, logits.shape) == ((5, 6, 3), (5, 6, 3), (5, 6, 2))
     for member in range(5):
         for i in range(6):
-            expected = by_hand(e, member, x[i])
+            expected = by_hand(arrays, member, x[i])
             for got, want in zip((mean, logvar, logits), expected, strict=True):
                 np.testing.assert_allclose(got[member, i], want, rtol=2e-4, atol=2e-5)
-    one_mean, one_std, one_logits = ens.predict_member_index(e, 3, jnp.asarray(x))
-    expected = by_hand(e, 3, x[2])
+    one_mean, one_std, one_logits = jax.jit(ens.predict_member_index)(e, 3, x)
+    expected = by_hand(arrays, 3, x[2])
     np.testing.assert_allclose(one_mean[2], expected[0], rtol=2e-4, atol=2e-5)
     np.testing.assert_allclose(one_std[2], np.exp(expected[1] / 2), rtol=2e-4)
     np.testing.assert_allclose(one_logits[2], expected[2], rtol=2e-4, atol=2e-5)
 
 
 def test_members_start_differently():
-    mean, _, _ = ens.predict_all(make(), jnp.ones((1, 4)))
+    mean, _, _ = jax.jit(ens.predict_all)(make(), jnp.ones((1, 4)))
     assert len(np.unique(np.asarray(mean[:, 0, 0]))) == 5
 
 
@@ -86,9 +87,10 @@ def served_by(shared, everyone):
 def test_each_elite_serves_its_share():
     e = make()
     x = jax.random.normal(jax.random.key(1), (12, 4))
-    all_mean, all_logvar, all_logits = map(np.asarray, ens.predict_all(e, x))
+    all_mean, all_logvar, all_logits = map(np.asarray, jax.jit(ens.predict_all)(e, x))
+    shared = jax.jit(ens.predict_elites_shared)
     for seed in range(5):
-        mean, std, logits = map(np.asarray, ens.predict_elites_shared(e, x, jax.random.key(seed)))
+        mean, std, logits = map(np.asarray, shared(e, x, jax.random.key(seed)))
         member = served_by(mean, all_mean)
         assert sorted(member.tolist()) == [0] * 4 + [2] * 4 + [4] * 4
         rows = np.arange(12)
@@ -101,7 +103,7 @@ def test_shared_elites_are_uniform_and_independent_over_time():
     x = jax.random.normal(jax.random.key(1), (6, 4))
     keys = jax.random.split(jax.random.key(2), 3000)
     mean = jax.jit(jax.vmap(lambda k: ens.predict_elites_shared(e, x, k)[0]))(keys)
-    all_mean = np.asarray(ens.predict_all(e, x)[0])
+    all_mean = np.asarray(jax.jit(ens.predict_all)(e, x)[0])
     member = served_by(np.asarray(mean).reshape(-1, 3), np.tile(all_mean, (1, 3000, 1))).reshape(
         3000, 6
     )

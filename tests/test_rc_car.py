@@ -14,7 +14,7 @@ from surefoot.envs.rc_car_solver import integrate
 
 
 def sign(a):
-    return (a > 0) - (a < 0)
+    return float(a > 0) - float(a < 0)
 
 
 def fold(a):
@@ -253,11 +253,16 @@ def test_episodes_end_by_time_and_depend_on_their_seed_alone():
         assert ("final_obs" in info) == (t % 3 == 0)
 
 
-def test_picture_shows_the_circle():
-    env = RCCarEnv(num_envs=1, seed=0)
+def test_picture_shows_car_and_circle():
+    env = RCCarEnv(num_envs=8, seed=0, render_mode="rgb_array")
     env.reset()
-    scene = env.scene(0)
-    assert scene.circle == (1.0, 0.05) and scene.robot == "rc_car" and scene.in_hazard in (0, 1)
+    scenes = [env.scene(i) for i in range(8)]
+    x = env.state()[:, 0]  # y is 0 at the start
+    assert [scene.in_hazard for scene in scenes] == (x <= -1.05).tolist()
+    assert scenes[0].circle == (1.0, 0.05) and scenes[0].robot == "rc_car"
+    np.testing.assert_array_equal(scenes[3].robot_xy, [x[3], 0.0])
+    pictures = env.render()
+    assert pictures is not None and len(pictures) == 8 and pictures[0].dtype == np.uint8
 
 
 def test_knowledge_replays_real_steps():
@@ -267,20 +272,23 @@ def test_knowledge_replays_real_steps():
     env.reset()
     rng = np.random.default_rng(1)
     far = jnp.full(3, 100.0)
+
+    @jax.jit
+    @jax.vmap
+    def imagine(before, after):
+        truth = knowledge.target(before, after, 0.0, 0.0, False)
+        state = knowledge.revive(jax.random.key(0), before[None])[0]
+        state, *rest = knowledge.advance(state, None, truth, None, (-far, far))
+        return state, knowledge.observe(state), *rest
+
     for _ in range(15):
-        before = jnp.asarray(knowledge.record(env.state()))
-        action = rng.uniform(-1, 1, (6, 2))
-        obs, reward, _, _, info = env.step(action)
-        after = jnp.asarray(knowledge.record(env.outcome))
-        truth = jax.vmap(lambda b, a: knowledge.target(b, a, 0.0, 0.0, False))(before, after)
-        assert truth.shape == (6, knowledge.target_size)
-        state = knowledge.revive(jax.random.key(0), before)
-        step = lambda s, p: knowledge.advance(s, None, p, None, (-far, far))
-        state, imagined, cost, ended = jax.vmap(step)(state, truth)
+        before = knowledge.record(env.state())
+        obs, reward, _, _, info = env.step(rng.uniform(-1, 1, (6, 2)))
+        state, sight, imagined, cost, ended = imagine(before, knowledge.record(env.outcome))
         np.testing.assert_allclose(state, env.outcome, atol=2e-5)
+        np.testing.assert_allclose(sight, obs, atol=2e-4)
         np.testing.assert_allclose(imagined, reward, atol=2e-4)
         np.testing.assert_array_equal(cost[:, 0], info["cost"])
-        np.testing.assert_allclose(jax.vmap(knowledge.observe)(state), obs, atol=2e-4)
         assert not ended.any()
 
 

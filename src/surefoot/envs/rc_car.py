@@ -149,6 +149,7 @@ class RCCarEnv(TaskEnv):
             reward=float(self.episode_reward[i]),
             cost=float(self.episode_cost[i]),
             in_hazard=bool(cost),
+            title="RC car",
         )
 
 

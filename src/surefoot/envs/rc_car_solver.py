@@ -28,7 +28,8 @@ _STAGES = (
 )
 _ERROR = (-71 / 57600, 0, 71 / 16695, -71 / 1920, 17253 / 339200, -22 / 525, 1 / 40)
 _SAFETY, _MIN_FACTOR, _MAX_FACTOR = 0.9, 0.2, 10.0
-_LANES = 16
+# With sixteen lanes the compiler's vector arithmetic rounds differently from lane to lane.
+_LANES = 8
 
 
 def integrate(
@@ -44,8 +45,11 @@ def integrate(
     Adaptive Dormand-Prince steps, each car with its own step sizes, chosen as scipy's RK45 chooses
     them: the tolerances are loose enough for the choice to show in the result.
     """
+    count = len(state)
+    cars = np.zeros((count + -count % _LANES, STATE + 2))  # filled up with cars that stand still
+    cars[:count, :STATE], cars[:count, STATE:] = state, command
     with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
-        return np.array(_integrate(state, command, dt, rtol, atol, car))
+        return np.array(_integrate(cars, dt, rtol, atol, car))[:count]
 
 
 class _Lanes(NamedTuple):
@@ -61,17 +65,15 @@ class _Lanes(NamedTuple):
 
 
 @partial(jax.jit, static_argnames="car")
-def _integrate(
-    state: Array, command: Array, dt: Array, rtol: Array, atol: Array, car: RCCarParameters
-) -> Array:
-    """A few lanes, compiled; a lane that is done takes the next waiting car.
+def _integrate(cars: Array, dt: Array, rtol: Array, atol: Array, car: RCCarParameters) -> Array:
+    """The same for cars (state, command) [N, 8], N a multiple of the number of lanes.
 
-    Near the jumps of the tyre forces a car may need hundreds of attempts where most need six: in
-    lanes the others do not wait for it. The number of lanes is fixed, so the compiled arithmetic,
-    and with it every car's result, is the same however many cars there are.
+    There are a few lanes, side by side; one that is done takes the next waiting car. Near the jumps
+    of the tyre forces a car may need hundreds of attempts where most need six: this way the others
+    do not wait for it. The number of lanes is fixed, so every car's result is the same to the last
+    bit however many cars there are.
     """
-    count = len(state)
-    cars = jnp.pad(jnp.concatenate([state, command], axis=-1), ((0, -count % _LANES), (0, 0)))
+    count = len(cars)
 
     def start(group: Array) -> Array:
         y, (wheel, steering) = jnp.split(group.T, [STATE])
@@ -80,7 +82,7 @@ def _integrate(
         h = _first_step(y, slope, command, dt, rtol, atol, car)
         return jnp.concatenate([h[None], y, slope, command]).T
 
-    waiting = jax.lax.map(start, cars.reshape(-1, _LANES, cars.shape[-1])).reshape(len(cars), -1)
+    waiting = jax.lax.map(start, cars.reshape(-1, _LANES, cars.shape[-1])).reshape(count, -1)
 
     def load(ids: Array) -> _Lanes:
         h, y, slope, command = jnp.split(
@@ -91,8 +93,9 @@ def _integrate(
     def step(carry: tuple[_Lanes, Array, Array]) -> tuple[_Lanes, Array, Array]:
         lanes, following, result = carry
         lanes = _attempt(lanes, dt, rtol, atol, car)
-        # Like scipy, give up where the step size has shrunk to the resolution of time.
-        done = (lanes.t >= dt) | (lanes.retry & (lanes.h < _smallest_step(lanes.t)))
+        # Like scipy, give up where the step size has shrunk to the resolution of time; also where
+        # it is not a number.
+        done = (lanes.t >= dt) | (lanes.retry & ~(lanes.h >= _smallest_step(lanes.t)))
 
         def refill() -> tuple[_Lanes, Array, Array]:
             written = result.at[jnp.where(done, lanes.car, count)].set(lanes.y.T, mode="drop")
@@ -103,7 +106,7 @@ def _integrate(
         return jax.lax.cond(done.any(), refill, lambda: (lanes, following, result))
 
     first = load(jnp.arange(_LANES))
-    carry = (first, jnp.asarray(_LANES), jnp.zeros_like(state))
+    carry = (first, jnp.asarray(_LANES), jnp.zeros((count, STATE)))
     return jax.lax.while_loop(lambda carry: (carry[0].car < count).any(), step, carry)[2]
 
 

@@ -86,8 +86,8 @@ class EnsembleConfig:
 class Members(eqx.Module):
     """All that is trained. In an `Ensemble` every leaf has a leading axis of n networks."""
 
-    weights: tuple[Float[Array, "*n inputs outputs"], ...]
-    biases: tuple[Float[Array, "*n outputs"], ...]
+    weights: tuple[Float[Array, "*n _ _"], ...]
+    biases: tuple[Float[Array, "*n _"], ...]
     min_logvar: Float[Array, "*n D"]
     max_logvar: Float[Array, "*n D"]
 
@@ -124,11 +124,12 @@ def init(
         jax.random.truncated_normal(k, -2.0, 2.0, (n, fan_in, fan_out)) / jnp.sqrt(fan_in)
         for k, fan_in, fan_out in zip(keys, sizes[:-1], sizes[1:], strict=True)
     )
+    # Explicit types: the weak ones of Python numbers would make the second fit compile anew.
     members = Members(
         weights=weights,
         biases=tuple(jnp.zeros((n, size)) for size in sizes[1:]),
-        min_logvar=jnp.full((n, n_gaussian), config.min_logvar),
-        max_logvar=jnp.full((n, n_gaussian), config.max_logvar),
+        min_logvar=jnp.full((n, n_gaussian), config.min_logvar, jnp.float32),
+        max_logvar=jnp.full((n, n_gaussian), config.max_logvar, jnp.float32),
     )
     return Ensemble(
         members=members,
@@ -136,8 +137,8 @@ def init(
         input_std=jnp.ones(n_inputs),
         target_mean=jnp.zeros(n_gaussian),
         target_std=jnp.ones(n_gaussian),
-        elites=jnp.arange(config.elites),
-        holdout_loss=jnp.full(n, jnp.inf),
+        elites=jnp.arange(config.elites, dtype=jnp.int32),
+        holdout_loss=jnp.full(n, jnp.inf, jnp.float32),
         activation=config.activation,
     )
 

@@ -65,6 +65,7 @@ class Progress(eqx.Module):
     moments: Any
     best: Members
     best_loss: Float[Array, " n"]
+    best_mse: Float[Array, "n D"]
     reference_loss: Float[Array, " n"]
     """Hold-out loss at each member's last gain of `min_gain`: slow progress adds up to a gain."""
     stale: Int[Array, ""]
@@ -87,7 +88,7 @@ def row_loss(
     mean: Float[Array, "B D"],
     logvar: Float[Array, "B D"],
     logits: Float[Array, "B b"],
-    target: Float[Array, "B D+b"],
+    target: Float[Array, "B outputs"],
 ) -> Float[Array, " B"]:
     """Negative log-likelihood of each row (eq. loss_ensemble), up to constants.
 
@@ -106,7 +107,7 @@ def prepare(
     config: EnsembleConfig,
     ensemble: Ensemble,
     inputs: Float[Array, "C F"],
-    targets: Float[Array, "C D+b"],
+    targets: Float[Array, "C outputs"],
     count: Int[Array, ""] | int,
 ) -> tuple[Ensemble, Rows]:
     """Split the valid rows and refresh the ensemble's scales, which only training rows decide."""
@@ -231,7 +232,7 @@ def fit(
     config: EnsembleConfig,
     ensemble: Ensemble,
     inputs: Float[Array, "C F"],
-    targets: Float[Array, "C D+b"],
+    targets: Float[Array, "C outputs"],
     count: Int[Array, ""] | int,
     key: PRNGKeyArray,
 ) -> tuple[Ensemble, FitMetrics]:
@@ -255,7 +256,7 @@ def fit(
         members, moments, train_loss = train_epoch(
             config, current, p.moments, rows, n_steps, jax.random.fold_in(key, p.epochs)
         )
-        loss, _ = evaluate(scaled, members, rows)
+        loss, mse = evaluate(scaled, members, rows)
         # Comparisons with NaN are false: a member that has diverged keeps its best weights.
         better = loss < p.best_loss
         reference = p.reference_loss
@@ -266,6 +267,7 @@ def fit(
             moments=moments,
             best=_select(better, members, p.best),
             best_loss=jnp.where(better, loss, p.best_loss),
+            best_mse=jnp.where(better[:, None], mse, p.best_mse),
             reference_loss=jnp.where(gained, loss, reference),
             stale=jnp.where(gained.any(), 0, p.stale + 1),
             epochs=p.epochs + 1,
@@ -274,7 +276,7 @@ def fit(
             finite=p.finite & jnp.isfinite(loss).all() & jnp.isfinite(train_loss).all(),
         )
 
-    first, _ = evaluate(scaled, ensemble.members, rows)
+    first, first_mse = evaluate(scaled, ensemble.members, rows)
     first_or_inf = jnp.where(jnp.isfinite(first), first, jnp.inf)
     zero = jnp.zeros((), jnp.int32)
     start = Progress(
@@ -282,6 +284,7 @@ def fit(
         moments=OPTIMISER.init(ensemble.members),  # pyright: ignore[reportArgumentType]
         best=ensemble.members,
         best_loss=first_or_inf,
+        best_mse=first_mse,
         reference_loss=first_or_inf,
         stale=zero,
         epochs=zero,
@@ -291,7 +294,6 @@ def fit(
     )
     end = lax.while_loop(unfinished, epoch, start)
 
-    _, mse = evaluate(scaled, end.best, rows)
     elites = jnp.argsort(end.best_loss)[: config.elites]
     fitted = eqx.tree_at(
         lambda e: (e.members, e.elites, e.holdout_loss), scaled, (end.best, elites, end.best_loss)
@@ -300,7 +302,7 @@ def fit(
     fitted = jax.tree.map(lambda new, old: jnp.where(usable, new, old), fitted, ensemble)
     metrics = FitMetrics(
         holdout_loss=end.best_loss,
-        holdout_mse=mse[elites].mean(axis=0),
+        holdout_mse=end.best_mse[elites].mean(axis=0),
         train_loss=end.train_loss.mean(),
         epochs=end.epochs,
         steps=end.steps,

@@ -1,0 +1,180 @@
+"""Real experience: the environments of all seeds stepped together under numpy policies."""
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from surefoot.learn.ppo import Learner
+from surefoot.policy import Policy
+from surefoot.spaces import ActionSpec
+
+STARTS = 512
+
+
+@dataclass(frozen=True)
+class Experience:
+    """T real steps of n environments for each of S seeds: arrays of [S, T, n, …]."""
+
+    obs: np.ndarray
+    action: np.ndarray
+    """As drawn, before clipping."""
+    reward: np.ndarray
+    cost: np.ndarray
+    next_obs: np.ndarray
+    """What truly followed, the final observation where an episode ended."""
+    terminated: np.ndarray
+    ended: np.ndarray
+    before: np.ndarray | None
+    """Records of the states, where the task hands over knowledge."""
+    after: np.ndarray | None
+    episodes: list["Episodes"]
+    """For each seed, the episodes that ended."""
+
+    @property
+    def steps(self) -> int:
+        """Real steps of one seed."""
+        return self.reward.shape[1] * self.reward.shape[2]
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """Finished episodes of one seed."""
+
+    reward: np.ndarray
+    """Return of each, [E]."""
+    cost: np.ndarray
+    """Costs of each, [E, k]."""
+    length: np.ndarray
+    """Steps of each, [E]."""
+
+    def mean_cost(self) -> np.ndarray:
+        return self.cost.mean(0)
+
+    def cost_error(self) -> np.ndarray:
+        """Standard error of the mean cost, [k]; of one episode, the cost itself."""
+        if len(self.cost) < 2:
+            return np.abs(self.cost).sum(0)
+        return self.cost.std(0, ddof=1) / np.sqrt(len(self.cost))
+
+
+class Collector:
+    """Runs S * n environments; seed s owns the n from s * n on."""
+
+    def __init__(self, env: Any, seeds: list[int], per_seed: int, knowledge: Any = None):
+        if env.num_envs != len(seeds) * per_seed:
+            raise ValueError(
+                f"{env.num_envs} environments cannot serve {len(seeds)} seeds with {per_seed} each"
+            )
+        self.env, self.seeds, self.per_seed = env, seeds, per_seed
+        self.knowledge = knowledge if hasattr(env, "outcome") else None
+        self.rngs = [np.random.default_rng([seed, 1]) for seed in seeds]
+        self.obs, _ = env.reset(seed=environment_seeds(seeds, per_seed))
+        self._starts = [deque(seed, maxlen=STARTS) for seed in self._split(self.obs)]
+        k = len(env.cost_names)
+        self._reward = np.zeros(env.num_envs)
+        self._cost = np.zeros((env.num_envs, k))
+        self._length = np.zeros(env.num_envs, dtype=np.int64)
+
+    def _split(self, x: np.ndarray) -> np.ndarray:
+        """[S * n, …] to [S, n, …]."""
+        return np.asarray(x).reshape(len(self.seeds), self.per_seed, *np.shape(x)[1:])
+
+    def collect(self, policy: Policy, actions: ActionSpec, steps: int) -> Experience:
+        """`steps` steps of every environment; unfinished episodes go on in the next call."""
+        rows: list[tuple] = []
+        finished: list[list[tuple]] = [[] for _ in self.seeds]
+        noise = self._noise(policy, steps)
+        for t in range(steps):
+            before = None if self.knowledge is None else self.knowledge.record(self.env.state())
+            obs = self._split(self.obs)
+            action = policy.sample(obs, noise[t])
+            sent = actions.to_env(action).reshape(self.env.num_envs, *action.shape[2:])
+            self.obs, reward, terminated, truncated, info = self.env.step(sent)
+            ended = terminated | truncated
+            cost = np.asarray(info["cost"], np.float64).reshape(self.env.num_envs, -1)
+            follow = info["final_obs"] if "final_obs" in info else self.obs
+            next_obs = np.where(ended[:, None], follow, self.obs) if ended.any() else self.obs
+            after = None if self.knowledge is None else self.knowledge.record(self.env.outcome)
+            rows.append(
+                (obs, action, reward, cost, next_obs, terminated, ended, before, after)
+            )
+            self._count(reward, cost, ended, finished)
+            for i in np.flatnonzero(ended):
+                self._starts[i // self.per_seed].append(self.obs[i])
+        return self._experience(rows, finished)
+
+    def starts(self) -> np.ndarray:
+        """The latest first observations of episodes, [S, STARTS, D], in turn where they are few."""
+        shape = (STARTS, self.obs.shape[1])
+        return np.stack([np.resize(np.stack(list(s)), shape) for s in self._starts])
+
+    def _noise(self, policy: Policy, steps: int) -> np.ndarray:
+        """[T, S, n, A], from each seed's own generator."""
+        shape = (steps, self.per_seed, policy.actions)
+        if policy.log_std is None:
+            return np.stack([rng.uniform(1e-12, 1.0, shape) for rng in self.rngs], 1)
+        return np.stack([rng.standard_normal(shape, np.float32) for rng in self.rngs], 1)
+
+    def _count(
+        self, reward: np.ndarray, cost: np.ndarray, ended: np.ndarray, finished: list[list[tuple]]
+    ) -> None:
+        self._reward += reward
+        self._cost += cost
+        self._length += 1
+        for i in np.flatnonzero(ended):
+            finished[i // self.per_seed].append(
+                (self._reward[i], self._cost[i].copy(), self._length[i])
+            )
+            self._reward[i], self._cost[i], self._length[i] = 0.0, 0.0, 0
+
+    def _experience(self, rows: list[tuple], finished: list[list[tuple]]) -> Experience:
+        known = rows[0][7] is not None
+        k = self._cost.shape[1]
+        return Experience(
+            obs=np.stack([r[0] for r in rows], 1).astype(np.float32),
+            action=np.stack([r[1] for r in rows], 1),
+            reward=self._stack(rows, 2),
+            cost=self._stack(rows, 3),
+            next_obs=self._stack(rows, 4),
+            terminated=self._stack(rows, 5, bool),
+            ended=self._stack(rows, 6, bool),
+            before=self._stack(rows, 7) if known else None,
+            after=self._stack(rows, 8) if known else None,
+            episodes=[
+                Episodes(
+                    np.array([e[0] for e in seed]),
+                    np.array([e[1] for e in seed]).reshape(len(seed), k),
+                    np.array([e[2] for e in seed], dtype=np.int64),
+                )
+                for seed in finished
+            ],
+        )
+
+    def _stack(self, rows: list[tuple], i: int, dtype: Any = np.float32) -> np.ndarray:
+        return np.stack([self._split(row[i]) for row in rows], 1).astype(dtype)
+
+
+def environment_seeds(seeds: list[int], per_seed: int) -> list[int]:
+    """A number for every environment, which depends on its seed and place there alone."""
+    return [
+        int(np.random.SeedSequence([seed, i]).generate_state(1)[0])
+        for seed in seeds
+        for i in range(per_seed)
+    ]
+
+
+def numpy_policy(learner: Learner, actions: ActionSpec) -> Policy:
+    """The policies of a learner with a leading axis of seeds, for acting."""
+    actor, scale = learner.actor, learner.normalizer
+    array = lambda x: np.asarray(x)
+    return Policy(
+        tuple(array(w) for w in actor.network.weights),
+        tuple(array(b) for b in actor.network.biases),
+        None if actor.log_std is None else array(actor.log_std),
+        np.asarray(actions.low, np.float32),
+        np.asarray(actions.high, np.float32),
+        None if scale is None else array(scale.mean),
+        None if scale is None else np.sqrt(array(scale.var) + 1e-8),
+    )

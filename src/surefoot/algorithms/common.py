@@ -1,0 +1,102 @@
+"""What all training loops share: seeds as an axis, time by phase, metrics of real episodes."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jaxtyping import Array, Key
+
+from surefoot.algorithms.collect import Experience
+from surefoot.policy import Policy
+
+
+class TrainingFault(RuntimeError):
+    """Training went wrong in a way that more training cannot mend."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What one epoch leaves behind."""
+
+    number: int
+    total: int
+    metrics: list[dict[str, Any]]
+    """One row per seed."""
+    state: Any
+    policy: Policy
+    """Of all seeds."""
+    seconds: dict[str, float]
+    """Time by phase since the start."""
+
+
+class Phases:
+    """Wall-clock time by phase."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        start = time.perf_counter()
+        yield
+        self._seconds[name] = self._seconds.get(name, 0.0) + time.perf_counter() - start
+
+    def seconds(self) -> dict[str, float]:
+        return dict(self._seconds)
+
+
+def seed_keys(seeds: list[int]) -> Key[Array, " S"]:
+    """One key per seed, which depends on the seed alone."""
+    return jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
+
+
+def over_seeds(
+    step: Callable[..., Any], seeds: int, shared: tuple[int, ...] = (), donate: tuple[int, ...] = ()
+) -> Callable[..., Any]:
+    """Compile a step for one seed into one for all; arguments and results carry a leading axis.
+
+    Arguments in `shared` are the same for all seeds and have no such axis. A single seed is not
+    batched at all: its loops then stop when they are done, and branches are really taken.
+    """
+
+    def many(*args: Any) -> Any:
+        axes = tuple(None if i in shared else 0 for i in range(len(args)))
+        return jax.vmap(step, in_axes=axes)(*args)
+
+    def single(*args: Any) -> Any:
+        inner = [
+            a if i in shared else jax.tree.map(lambda x: x[0], a) for i, a in enumerate(args)
+        ]
+        return jax.tree.map(lambda x: x[None], step(*inner))
+
+    return jax.jit(single if seeds == 1 else many, donate_argnums=donate)
+
+
+def real_metrics(
+    experience: Experience, totals: dict[str, Any], cost_limit: float
+) -> list[dict[str, Any]]:
+    """A row per seed with what happened in the real world, and running totals."""
+    totals["steps"] += experience.steps
+    totals["epoch"] = totals.get("epoch", 0) + 1
+    totals["violations"] = totals["violations"] + (experience.cost > 0).any(-1).sum((1, 2))
+    rows = []
+    for s, episodes in enumerate(experience.episodes):
+        none = len(episodes.reward) == 0
+        mean = lambda x: float("nan") if none else float(np.mean(x))  # noqa: B023
+        rows.append(
+            {
+                "seed": s,
+                "epoch": totals["epoch"],
+                "steps": int(totals["steps"]),
+                "episodes": len(episodes.reward),
+                "reward": mean(episodes.reward),
+                "cost": mean(episodes.cost[:, 0]) if episodes.cost.ndim == 2 else float("nan"),
+                "cost_limit": cost_limit,
+                "violations": int(totals["violations"][s]),
+            }
+        )
+    return rows

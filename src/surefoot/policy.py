@@ -1,0 +1,123 @@
+"""A trained policy in plain numpy: what acts in the real world, and what `export` writes.
+
+Importing this module needs numpy alone, so a policy runs on a robot without JAX.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A Gaussian policy over [A], or a categorical one over A choices.
+
+    All arrays may carry a leading axis of seeds, in which case observations do too.
+    """
+
+    weights: tuple[np.ndarray, ...]
+    """Of each layer, [in, out]."""
+    biases: tuple[np.ndarray, ...]
+    """Of each layer, [out]."""
+    log_std: np.ndarray | None
+    """[A], or None for a categorical policy."""
+    low: np.ndarray
+    """Least action, [A]; empty for a categorical policy."""
+    high: np.ndarray
+    """Greatest action, [A]."""
+    mean: np.ndarray | None = None
+    """Of the observations, [D], where they are scaled."""
+    std: np.ndarray | None = None
+
+    def heads(self, obs: np.ndarray) -> np.ndarray:
+        """Means [..., A] of the actions, or logits."""
+        x = np.asarray(obs, np.float32)
+        if self.mean is not None and self.std is not None:
+            x = np.clip((x - self.mean[..., None, :]) / self.std[..., None, :], -10.0, 10.0)
+        for w, b in zip(self.weights[:-1], self.biases[:-1], strict=True):
+            x = np.tanh(x @ w + b[..., None, :])
+        return x @ self.weights[-1] + self.biases[-1][..., None, :]
+
+    def sample(self, obs: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """Actions [..., N, A] as drawn, unclipped, by standard noise of that shape.
+
+        Standard normal noise; for a categorical policy uniform noise, and actions [..., N].
+        """
+        heads = self.heads(obs)
+        if self.log_std is None:
+            return np.argmax(heads - np.log(-np.log(noise)), -1)
+        return heads + np.exp(self.log_std)[..., None, :] * noise
+
+    def act(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
+        """Actions for observations [D] or [N, D], within bounds: the mode, or drawn with `rng`."""
+        rows = np.atleast_2d(obs)
+        if self.log_std is None:
+            noise = None if rng is None else rng.uniform(1e-12, 1.0, (len(rows), self.actions))
+            heads = self.heads(rows)
+            action = np.argmax(heads, -1) if noise is None else self.sample(rows, noise)
+        else:
+            noise = np.zeros(self.actions) if rng is None else rng.normal(size=(len(rows), self.actions))
+            action = np.clip(self.sample(rows, noise), self.low, self.high)
+        return action[0] if np.ndim(obs) == 1 else action
+
+    @property
+    def actions(self) -> int:
+        """Length of an action, or number of choices."""
+        return self.biases[-1].shape[-1]
+
+    def seed(self, i: int) -> "Policy":
+        """The policy of seed number i, out of several."""
+        pick = lambda x: None if x is None else x[i]
+        return replace(
+            self,
+            weights=tuple(w[i] for w in self.weights),
+            biases=tuple(b[i] for b in self.biases),
+            log_std=pick(self.log_std),
+            mean=pick(self.mean),
+            std=pick(self.std),
+        )
+
+    def save(self, path: str | Path) -> Path:
+        """Write the policy to one .npz file."""
+        path = Path(path)
+        if path.suffix != ".npz":
+            raise ValueError(f"{path}: a policy is written to a file that ends in .npz")
+        arrays = {f"weight_{i}": w for i, w in enumerate(self.weights)}
+        arrays |= {f"bias_{i}": b for i, b in enumerate(self.biases)}
+        for name in ("log_std", "mean", "std", "low", "high"):
+            value = getattr(self, name)
+            if value is not None:
+                arrays[name] = value
+        header = json.dumps({"format": FORMAT, "layers": len(self.weights)})
+        temporary = path.with_name(f".{path.name}.partial.npz")
+        try:
+            np.savez(temporary, header=np.array(header), **arrays)
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return path
+
+    @staticmethod
+    def load(path: str | Path) -> "Policy":
+        """Read a policy written by `save`."""
+        with np.load(path, allow_pickle=False) as data:
+            if "header" not in data:
+                raise ValueError(f"{path} is not a policy written by Surefoot")
+            header = json.loads(str(data["header"]))
+            if header["format"] != FORMAT:
+                raise ValueError(f"{path} has format {header['format']}; this version reads {FORMAT}")
+            layers = range(header["layers"])
+            optional = lambda name: data[name] if name in data else None
+            return Policy(
+                tuple(data[f"weight_{i}"] for i in layers),
+                tuple(data[f"bias_{i}"] for i in layers),
+                optional("log_std"),
+                data["low"],
+                data["high"],
+                optional("mean"),
+                optional("std"),
+            )
