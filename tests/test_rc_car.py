@@ -73,7 +73,7 @@ def random_cars(rng, n, speed, wheel):
 
 def special_cars():
     """Every combination of standing, creeping and driving, either way, with the wheel likewise."""
-    speeds = [0.0, 0.004, -0.004, 0.5, -0.5, 3.0]
+    speeds = [0.0, 0.004, -0.008, 0.5, -0.5, 3.0]
     wheels = [0.0, 0.005, 0.504, 2.0]
     grid = np.meshgrid(speeds, speeds, [0.0, 4.0], wheels, [0.0, -0.4], indexing="ij")
     vx, vy, r, u, d = (g.ravel() for g in grid)
@@ -126,6 +126,14 @@ def test_integrate_is_scipys_rk45():
         got = integrate(state, np.array(command), 0.1)
         np.testing.assert_allclose(got, expected, rtol=0, atol=1e-11)
         state = got
+
+
+def test_integrate_is_scipys_rk45_where_forces_jump():
+    # Slow cars, forwards and backwards, run into the dead bands: large errors, steps cut short.
+    state, command = random_cars(np.random.default_rng(10), 120, 0.3, 2.0)
+    expected = [scipy_step(s, a, 0.1) for s, a in zip(state, command.tolist(), strict=True)]
+    parts = [integrate(state[i : i + 40], command[i : i + 40], 0.1) for i in (0, 40, 80)]
+    np.testing.assert_allclose(np.concatenate(parts), expected, rtol=0, atol=1e-9)
 
 
 def test_integrate_is_scipys_rk45_in_most_steps_at_full_throttle():

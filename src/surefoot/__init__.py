@@ -8,11 +8,19 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from surefoot.envs.adapters import adapt as adapt
     from surefoot.envs.tasks import make as make
+    from surefoot.policy import Policy as Policy
+    from surefoot.runs.train import evaluate as evaluate
+    from surefoot.runs.train import policy_of as load
+    from surefoot.runs.train import train as train
 
 # The public face, loaded on first use: who only acts with an exported policy needs no JAX.
 _FACE = {
-    "make": "surefoot.envs.tasks",
-    "adapt": "surefoot.envs.adapters",
+    "make": ("surefoot.envs.tasks", "make"),
+    "adapt": ("surefoot.envs.adapters", "adapt"),
+    "train": ("surefoot.runs.train", "train"),
+    "evaluate": ("surefoot.runs.train", "evaluate"),
+    "load": ("surefoot.runs.train", "policy_of"),
+    "Policy": ("surefoot.policy", "Policy"),
 }
 
 __all__ = ["__version__", *_FACE]
@@ -22,7 +30,8 @@ def __getattr__(name: str) -> Any:
     if name in _FACE:
         from importlib import import_module
 
-        return getattr(import_module(_FACE[name]), name)
+        module, attribute = _FACE[name]
+        return getattr(import_module(module), attribute)
     raise AttributeError(f"module 'surefoot' has no attribute {name!r}")
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from tyro.conf import Positional
 
@@ -71,10 +72,143 @@ def parity(
     return 1 if bad else 0
 
 
+def train(argv: list[str]) -> int:
+    """Train on a task. Parsed in two steps: algorithm and preset choose the defaults shown."""
+    import jax
+
+    from surefoot.algorithms.presets import preset as preset_config
+    from surefoot.envs.tasks import TASKS
+    from surefoot.runs import train as runs
+
+    algorithm = _early(argv, "--algorithm", "mbppo-lagrangian")
+    preset = _early(argv, "--preset", "default")
+    task = next((a for a in argv if a in TASKS), None)
+    config = preset_config(algorithm, preset, task, jax.default_backend())
+    kind = type(config)
+
+    def command(
+        task: Positional[str],
+        config: Annotated[kind, tyro.conf.arg(name="")] = config,  # type: ignore[valid-type]
+        algorithm: str = algorithm,
+        preset: str = preset,
+        seeds: int = 1,
+        seed: int = 0,
+        out_: Annotated[Path | None, tyro.conf.arg(name="out")] = None,
+        env: tuple[str, ...] = (),
+        tensorboard: bool = False,
+        quiet: bool = False,
+    ) -> int:
+        """Train a policy that keeps its episode cost under a limit.
+
+        Args:
+            task: A task's name; see surefoot envs.
+            algorithm: mbppo-lagrangian, ppo-lagrangian or ppo.
+            preset: default or paper.
+            seeds: How many seeds to train side by side.
+            seed: The first seed.
+            out_: The run's folder (default: a fresh one under runs/).
+            env: Options of the task, as NAME=VALUE.
+            tensorboard: Write TensorBoard events too.
+            quiet: Show no progress.
+        """
+        path = runs.train(
+            task, algorithm, preset, seeds, seed, out_, config, _options(env), quiet=quiet,
+            tensorboard=tensorboard,
+        )  # fmt: skip
+        result = runs.RunFolder(path).read_json("result.json")
+        found = result["evaluation"]
+        spread = f" (±{found['reward_std']:.1f} over seeds)" if "reward_std" in found else ""
+        cost_spread = f" (±{found['cost_std']:.1f})" if "cost_std" in found else ""
+        verdict = "within" if found["cost"] <= found["cost_limit"] else "[red]above[/]"
+        out.print(
+            f"\n{found['episodes']} fresh episodes: reward [bold]{found['reward']:.2f}[/]{spread}, "
+            f"cost [bold]{found['cost']:.1f}[/]{cost_spread}, {verdict} the limit of "
+            f"{found['cost_limit']:g}; {found['within_limit']:.0%} of episodes within it\n"
+            f"{result['real_steps']:,} real steps in {result['seconds']:.0f} s\n"
+            f"figure: {escape(str(runs.learning_curve(path)))}\nrun:    {escape(str(path))}"
+        )
+        return 0
+
+    return tyro.cli(command, args=argv, prog="surefoot train")
+
+
+def _early(argv: list[str], flag: str, default: str) -> str:
+    """The value of a flag, before the rest is parsed."""
+    for i, word in enumerate(argv):
+        if word == flag and i + 1 < len(argv):
+            return argv[i + 1]
+        if word.startswith(flag + "="):
+            return word.split("=", 1)[1]
+    return default
+
+
+def _options(pairs: tuple[str, ...]) -> dict[str, Any]:
+    """NAME=VALUE pairs as Python values."""
+    from ast import literal_eval
+
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        name, sign, value = pair.partition("=")
+        if not sign:
+            raise ValueError(f"--env {pair!r} must have the form NAME=VALUE, such as hazards=8")
+        try:
+            options[name] = literal_eval(value)
+        except (ValueError, SyntaxError):
+            options[name] = value
+    return options
+
+
+def evaluate(
+    run: Positional[Path],
+    episodes: int = 100,
+    seed: int | None = None,
+    deterministic: bool = False,
+    json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
+) -> None:
+    """Evaluate a run's policies on fresh episodes.
+
+    Args:
+        run: The run's folder.
+        episodes: Episodes per seed.
+        seed: Where the environments' seeds start.
+        deterministic: Act by the policy's mode instead of drawing from it.
+        json_: Print one JSON object.
+    """
+    from surefoot.runs import train as runs
+
+    first = runs.EVALUATION_SEED if seed is None else seed
+    found = runs.evaluate(run, episodes, first, deterministic)
+    if json_:
+        print(json.dumps(found, indent=1))
+        return
+    for row in [*found["seeds"], {**found, "seed": "all"}]:
+        out.print(
+            f"seed {row['seed']}: reward {row['reward']:.2f}, cost {row['cost']:.1f} (limit "
+            f"{found['cost_limit']:g}), within the limit {row['within_limit']:.0%}, mean of the "
+            f"worst tenth {row['cost_cvar']:.1f}"
+        )
+
+
+def export(
+    run: Positional[Path], path: Positional[Path] = Path("policy.npz"), which: int = 0
+) -> None:
+    """Write a run's policy to one file that needs only numpy to act.
+
+    Args:
+        run: The run's folder.
+        path: The file, .npz.
+        which: Which of the run's seeds, counted from 0.
+    """
+    from surefoot.runs import train as runs
+
+    out.print(f"wrote {runs.policy_of(run, which).save(path)}", markup=False)
+
+
 def watch(
     what: Positional[str],
     out_: Annotated[Path, tyro.conf.arg(name="out")] = Path("clip.mp4"),
     policy: Literal["random", "still"] = "random",
+    which: int = 0,
     view: Literal["top", "camera"] = "top",
     steps: int | None = None,
     seed: int = 0,
@@ -82,23 +216,29 @@ def watch(
     size: int = 640,
     cost_limit: float | None = None,
 ) -> None:
-    """Film one episode of a task: a clip from above, or through MuJoCo's camera.
+    """Film one episode of a task or of a run: from above, or through MuJoCo's camera.
 
     Args:
-        what: A task's name.
+        what: A task's name, or a run's folder, whose policy then acts.
         out_: Where the clip goes: .mp4 or .gif.
-        policy: What acts.
+        policy: What acts where no run does.
+        which: Which of the run's seeds acts, counted from 0.
         view: top needs no OpenGL; camera does.
         steps: Steps to film (default: one episode).
         seed: Which episode.
         every: Film every so many steps.
-        size: Height of the picture in pixels.
+        size: Width of the picture in pixels.
         cost_limit: Limit shown beside the running cost.
     """
-    from surefoot.envs.filming import film
+    if Path(what).is_dir():
+        from surefoot.runs import train as runs
 
-    path = film(what, out_, policy, view, steps, seed, every, size, cost_limit)
-    out.print(f"wrote {path}")
+        path = runs.film_run(what, which, out_, view, steps, seed, every, size)
+    else:
+        from surefoot.envs.filming import film
+
+        path = film(what, out_, policy, view, steps, seed, every, size, cost_limit)
+    out.print(f"wrote {path}", markup=False)
 
 
 def benchmark_env(
@@ -139,6 +279,9 @@ def benchmark_env(
 
 
 COMMANDS: dict[str, tuple[Callable[..., Any], str]] = {
+    "train": (train, "train a policy on a task"),
+    "evaluate": (evaluate, "evaluate a run on fresh episodes"),
+    "export": (export, "write a run's policy to a file that needs only numpy"),
     "envs": (envs, "list the tasks with their sizes and options"),
     "watch": (watch, "film an episode"),
     "parity": (parity, "compare with recordings of the reference environment"),
@@ -164,12 +307,17 @@ def main(argv: list[str] | None = None) -> None:
 
         near = get_close_matches(name, COMMANDS, n=1)
         hint = f" Did you mean [bold]{near[0]}[/]?" if near else ""
-        err.print(f"[red]surefoot:[/] unknown command {name!r}.{hint} See surefoot --help.")
+        err.print(f"[red]surefoot:[/] unknown command {escape(repr(name))}.{hint} See surefoot --help.")
         sys.exit(2)
     try:
-        code = tyro.cli(COMMANDS[name][0], args=argv[words:], prog=f"surefoot {name}")
-    except (ValueError, OSError) as error:
-        err.print(f"[red]surefoot {name}:[/] {error}", markup=True)
+        command = COMMANDS[name][0]
+        if command is train:
+            code = train(argv[words:])
+        else:
+            code = tyro.cli(command, args=argv[words:], prog=f"surefoot {name}")
+    except (ValueError, OSError, RuntimeError) as error:
+        # Messages may hold brackets of their own, such as surefoot[video].
+        err.print(f"[red]surefoot {name}:[/] {escape(str(error))}")
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -6,6 +6,7 @@ Importing this module needs numpy alone, so a policy runs on a robot without JAX
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -104,9 +105,13 @@ class Policy:
     @staticmethod
     def load(path: str | Path) -> "Policy":
         """Read a policy written by `save`."""
-        with np.load(path, allow_pickle=False) as data:
+        with Path(path).open("rb") as file:
+            try:
+                data = np.load(file, allow_pickle=False)
+            except (ValueError, EOFError, BadZipFile):
+                data = {}
             if "header" not in data:
-                raise ValueError(f"{path} is not a policy written by Surefoot")
+                raise ValueError(f"{path} is damaged, or not a policy written by Surefoot")
             header = json.loads(str(data["header"]))
             if header["format"] != FORMAT:
                 raise ValueError(f"{path} has format {header['format']}; this version reads {FORMAT}")

@@ -9,6 +9,7 @@ import numpy as np
 from surefoot.learn.ppo import Learner
 from surefoot.policy import Policy
 from surefoot.spaces import ActionSpec
+from surefoot.world.knowledge import BlackBox
 
 STARTS = 512
 
@@ -17,6 +18,7 @@ STARTS = 512
 class Experience:
     """T real steps of n environments for each of S seeds: arrays of [S, T, n, …]."""
 
+    seeds: list[int]
     obs: np.ndarray
     action: np.ndarray
     """As drawn, before clipping."""
@@ -55,7 +57,7 @@ class Episodes:
     def cost_error(self) -> np.ndarray:
         """Standard error of the mean cost, [k]; of one episode, the cost itself."""
         if len(self.cost) < 2:
-            return np.abs(self.cost).sum(0)
+            return self.cost.sum(0)
         return self.cost.std(0, ddof=1) / np.sqrt(len(self.cost))
 
 
@@ -68,7 +70,9 @@ class Collector:
                 f"{env.num_envs} environments cannot serve {len(seeds)} seeds with {per_seed} each"
             )
         self.env, self.seeds, self.per_seed = env, seeds, per_seed
-        self.knowledge = knowledge if hasattr(env, "outcome") else None
+        # Of a black box, and of environments that tell no state, observations are the records.
+        told = hasattr(env, "outcome") and not isinstance(knowledge, BlackBox)
+        self.knowledge = knowledge if told else None
         self.rngs = [np.random.default_rng([seed, 1]) for seed in seeds]
         self.obs, _ = env.reset(seed=environment_seeds(seeds, per_seed))
         self._starts = [deque(seed, maxlen=STARTS) for seed in self._split(self.obs)]
@@ -81,11 +85,16 @@ class Collector:
         """[S * n, …] to [S, n, …]."""
         return np.asarray(x).reshape(len(self.seeds), self.per_seed, *np.shape(x)[1:])
 
-    def collect(self, policy: Policy, actions: ActionSpec, steps: int) -> Experience:
-        """`steps` steps of every environment; unfinished episodes go on in the next call."""
+    def collect(
+        self, policy: Policy, actions: ActionSpec, steps: int, greedy: bool = False
+    ) -> Experience:
+        """`steps` steps of every environment; unfinished episodes go on in the next call.
+
+        `greedy` takes the policy's mode instead of drawing from it.
+        """
         rows: list[tuple] = []
         finished: list[list[tuple]] = [[] for _ in self.seeds]
-        noise = self._noise(policy, steps)
+        noise = self._noise(policy, steps, greedy)
         for t in range(steps):
             before = None if self.knowledge is None else self.knowledge.record(self.env.state())
             obs = self._split(self.obs)
@@ -110,9 +119,12 @@ class Collector:
         shape = (STARTS, self.obs.shape[1])
         return np.stack([np.resize(np.stack(list(s)), shape) for s in self._starts])
 
-    def _noise(self, policy: Policy, steps: int) -> np.ndarray:
-        """[T, S, n, A], from each seed's own generator."""
+    def _noise(self, policy: Policy, steps: int, greedy: bool) -> np.ndarray:
+        """[T, S, n, A], from each seed's own generator; the same for all choices if greedy."""
         shape = (steps, self.per_seed, policy.actions)
+        if greedy:
+            same = 0.5 if policy.log_std is None else 0.0
+            return np.full((steps, len(self.seeds), *shape[1:]), same, np.float32)
         if policy.log_std is None:
             return np.stack([rng.uniform(1e-12, 1.0, shape) for rng in self.rngs], 1)
         return np.stack([rng.standard_normal(shape, np.float32) for rng in self.rngs], 1)
@@ -133,6 +145,7 @@ class Collector:
         known = rows[0][7] is not None
         k = self._cost.shape[1]
         return Experience(
+            seeds=self.seeds,
             obs=np.stack([r[0] for r in rows], 1).astype(np.float32),
             action=np.stack([r[1] for r in rows], 1),
             reward=self._stack(rows, 2),

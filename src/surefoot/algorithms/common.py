@@ -89,7 +89,7 @@ def real_metrics(
         mean = lambda x: float("nan") if none else float(np.mean(x))  # noqa: B023
         rows.append(
             {
-                "seed": s,
+                "seed": experience.seeds[s],
                 "epoch": totals["epoch"],
                 "steps": int(totals["steps"]),
                 "episodes": len(episodes.reward),

@@ -14,7 +14,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Float, Int, Key
 
 from surefoot.algorithms.collect import Collector, Experience, numpy_policy
 from surefoot.algorithms.common import (
@@ -54,6 +54,9 @@ class MBPPOConfig:
     """Steps of an imagined rollout, H."""
     rollouts: int = 378
     """Imagined rollouts per pass; a multiple of the elites."""
+    carry: float = 0.0
+    """Share of the rollouts that go on from pass to pass through whole episodes; they tell what an
+    episode costs. The others start anew in every pass, which teaches faster."""
     passes: int = 30
     """Most passes of practice per epoch."""
     real_share: float = 0.05
@@ -82,11 +85,16 @@ class MBPPOConfig:
     ensemble: EnsembleConfig = field(default_factory=lambda: EnsembleConfig(max_steps=2000))
     """The model of the world."""
 
+    @property
+    def carried(self) -> int:
+        """How many rollouts are carried from pass to pass."""
+        return round(self.carry * self.rollouts)
+
     def __post_init__(self) -> None:
         for name in ("steps", "episodes", "horizon", "rollouts", "passes", "pr_rollouts"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        for name in ("real_share", "replay_share", "gap_memory"):
+        for name in ("carry", "real_share", "replay_share", "gap_memory"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
         if not self.cost_limit >= 0:
@@ -107,13 +115,21 @@ class MBPPOConfig:
                 raise ValueError(f"{name}={getattr(self, name)!r} must be one of {choices}")
 
 
+class Dreams(eqx.Module):
+    """Imagined episodes that go on from pass to pass."""
+
+    states: Any
+    age: Int[Array, " B"]
+    """Steps imagined so far; -1 where none has begun."""
+
+
 class State(eqx.Module):
-    """Everything that learns."""
+    """Everything that learns, and the episodes being imagined."""
 
     learner: ppo.Learner
     ensemble: Ensemble
-    gap: Float[Array, " k"]
-    """Real minus imagined episode cost."""
+    dreams: Dreams
+    gap: trust.Gap
     key: Key[Array, ""]
 
 
@@ -154,7 +170,9 @@ def init(config: MBPPOConfig, world: World, capacity: int, key: Key[Array, ""]) 
         jnp.zeros((capacity if config.replay_share else 1, know.record_size)),
         jnp.zeros((1, know.record_size)),
     )
-    return State(learner, ensemble, jnp.zeros(k), key), memory
+    empty = know.revive(key, jnp.zeros((config.rollouts, know.record_size)))
+    dreams = Dreams(empty, jnp.full(config.rollouts, -1, jnp.int32))
+    return State(learner, ensemble, dreams, trust.Gap.none(k), key), memory
 
 
 def remember(
@@ -183,7 +201,7 @@ def fit_world(
     ensemble, metrics = fitting.fit(
         config.ensemble, state.ensemble, memory.inputs, memory.targets, count, sub
     )
-    return State(state.learner, ensemble, state.gap, key), metrics
+    return State(state.learner, ensemble, state.dreams, state.gap, key), metrics
 
 
 def starting_states(
@@ -199,9 +217,23 @@ def starting_states(
     if old:
         index = jax.random.randint(old_key, (old,), 0, count)
         fresh = jnp.concatenate([fresh, memory.records[index]])
-        # Rollouts of one group share an elite at each step: mix old and fresh among the groups.
-        fresh = fresh[jnp.argsort(jnp.arange(n) % config.ensemble.elites, stable=True)]
     return world.knowledge.revive(revive_key, fresh)
+
+
+def next_dreams(
+    config: MBPPOConfig, world: World, dreams: Dreams, fresh: Any, key: Key[Array, ""]
+) -> Dreams:
+    """The rollouts of the next pass: the carried ones go on, fresh ones take all other places.
+
+    The very first carried ones get ages all over the episode, so that every pass sees all parts of
+    an episode alike and the mean cost of their steps is that of an episode.
+    """
+    carried = jnp.arange(config.rollouts) < config.carried
+    over = ~carried | (dreams.age < 0) | (dreams.age >= world.episode_steps)
+    spread = jax.random.randint(key, dreams.age.shape, 0, world.episode_steps)
+    age = jnp.where(dreams.age < 0, spread, jnp.where(over, 0, dreams.age))
+    pick = lambda new, old: jnp.where(over.reshape(-1, *[1] * (new.ndim - 1)), new, old)
+    return Dreams(jax.tree.map(pick, fresh, dreams.states), age)
 
 
 def practise(
@@ -216,23 +248,26 @@ def practise(
     with_real: bool,
 ) -> tuple[State, Bool[Array, ""], dict[str, Array]]:
     """Lines 6 to 16: one pass. Returns the state, whether another pass is worth it, and metrics."""
-    key, start_key, roll_key, update_key, trust_key = jax.random.split(state.key, 5)
+    key, start_key, age_key, roll_key, update_key, trust_key = jax.random.split(state.key, 6)
     old = state.learner
-    states = starting_states(config, world, memory, count, config.rollouts, start_key)
-    rollout = imagine(
-        world.knowledge, world.actions, state.ensemble, old.sample, states, config.horizon, roll_key
-    )
+    fresh = starting_states(config, world, memory, count, config.rollouts, start_key)
+    dreams = next_dreams(config, world, state.dreams, fresh, age_key)
+    rollout, end = imagine(
+        world.knowledge, world.actions, state.ensemble, old.sample, dreams.states, config.horizon,
+        roll_key,
+    )  # fmt: skip
+    # An episode that came to its end within the pass is over.
+    age = jnp.where(rollout.terminated.any(0), world.episode_steps, dreams.age + config.horizon)
+    dreams = Dreams(end, age)
     # Lines 8 and 10: the multiplier moves by the cost of the policy as it is now.
     per_episode = world.episode_steps / config.horizon
-    imagined = rollout.cost_returns().mean(0)
+    judged = slice(None, config.carried or None)
+    imagined = rollout.cost_returns()[judged].mean(0)
     gap = state.gap
     if config.anchor:
         imagined = imagined * per_episode
-        gap = jnp.where(
-            first,
-            trust.update_gap(gap, real["cost"], imagined, config.gap_memory, real["first"]),
-            gap,
-        )
+        seen = gap.seen(real["cost"], real["cost_error"], imagined, config.gap_memory)
+        gap = jax.tree.map(lambda new, old: jnp.where(first, new, old), seen, gap)
         estimate = trust.cost_estimate(imagined, gap)
     else:
         estimate = imagined
@@ -245,6 +280,7 @@ def practise(
     # Lines 9 and 11 to 15: K steps on the policy and the critics.
     batch = to_batch(rollout, real if with_real else None)
     learner, metrics = ppo.update(config.ppo, learner, batch, lam, update_key)
+    learner = ppo.observe(learner, batch.obs)
     # Lines 16 and 5: is it better in enough of the elites? If not, nothing of the pass is kept.
     helped, pr = jnp.array(True), jnp.array(jnp.nan)
     if config.gate != "none":
@@ -252,9 +288,9 @@ def practise(
         helped = pr >= config.pr_threshold - 1e-6
     keep = active & helped
     choose = lambda a, b: jax.tree.map(lambda x, y: jnp.where(keep, x, y), a, b)
-    state = State(choose(learner, old), state.ensemble, gap, key)
+    state = State(choose(learner, old), state.ensemble, dreams, gap, key)
     metrics |= {
-        "imagined_reward": rollout.returns().mean() * per_episode,
+        "imagined_reward": rollout.returns()[judged].mean() * per_episode,
         "imagined_cost": imagined if config.anchor else imagined * per_episode,
         "cost_estimate": estimate,
         "lambda": lam,
@@ -311,7 +347,7 @@ def improvement(
 
     def score(learner: ppo.Learner) -> trust.Score:
         def within(member: Array) -> Array:
-            seen = imagine(
+            seen, _ = imagine(
                 world.knowledge, world.actions, state.ensemble, learner.sample, states,
                 config.pr_horizon, luck, member,
             )  # fmt: skip
@@ -373,7 +409,7 @@ def epochs(
             count = count + batch
             state, fit = jax.block_until_ready(fitting_(state, memory, count))
         with phases("practise"):
-            real = _real(config, experience, number == 0, seeds)
+            real = _real(config, experience, seeds)
             active = jnp.ones(len(seeds), bool)
             passes, history = np.zeros(len(seeds), int), []
             for i in range(config.passes):
@@ -389,6 +425,7 @@ def epochs(
         metrics = real_metrics(experience, totals, config.cost_limit)
         first, last = jax.device_get(history[0]), jax.device_get(history[-1])
         model = np.asarray(fit.holdout_mse).mean(-1)
+        gap = np.asarray(jax.vmap(trust.Gap.value)(state.gap))
         for s, row in enumerate(metrics):
             row |= {
                 "imagined_cost_before": float(first["imagined_cost"][s].sum()),
@@ -401,16 +438,13 @@ def epochs(
                 "performance_ratio": float(last["performance_ratio"][s]),
                 "kl": float(last["kl"][s]),
                 "entropy": float(last["entropy"][s]),
-                "gap": float(state.gap[s].sum()),
+                "gap": float(gap[s].sum()),
             }
-            error = experience.episodes[s].cost_error() if len(experience.episodes[s].cost) else 0.0
             row["parted"] = int(
-                np.any(
-                    trust.parted(
-                        experience.episodes[s].mean_cost(), error,
-                        np.atleast_1d(first["imagined_cost"][s]), config.cost_limit,
-                    )
-                )
+                trust.parted(
+                    real["cost"][s], real["cost_error"][s], first["imagined_cost"][s],
+                    config.cost_limit,
+                ).any()
             )  # fmt: skip
         _check(state, metrics, fit)
         yield Epoch(number + 1, count_epochs, metrics, state, numpy_policy(state.learner, world.actions), phases.seconds())
@@ -436,7 +470,7 @@ def _rows(experience: Experience, collector: Collector, world: World) -> dict[st
 
 
 def _real(
-    config: MBPPOConfig, experience: Experience, first: bool, seeds: list[int]
+    config: MBPPOConfig, experience: Experience, seeds: list[int]
 ) -> dict[str, np.ndarray]:
     """What practice needs of the real batch: its cost, and segments of H steps to mix in."""
     k = experience.cost.shape[-1]
@@ -444,7 +478,7 @@ def _real(
         "cost": np.stack(
             [e.mean_cost() if len(e.cost) else np.zeros(k) for e in experience.episodes]
         ).astype(np.float32),
-        "first": np.full(len(seeds), first),
+        "cost_error": np.stack([e.cost_error() for e in experience.episodes]).astype(np.float32),
     }
     wanted, horizon = round(config.real_share * config.rollouts), config.horizon
     steps, width = experience.reward.shape[1:]

@@ -28,19 +28,20 @@ def film(
     cost_limit: float | None = None,
 ) -> Path:
     """Film a task under the `random` or the `still` policy."""
-    env = make(task, seed=seed)
+    env = make(task)
     rng = np.random.default_rng(seed)
     low, high = env.single_action_space.low, env.single_action_space.high
     act: Act = lambda obs: rng.uniform(low, high, (1, len(low)))
     if policy == "still":
         act = lambda obs: np.clip(np.zeros((1, len(low))), low, high)
-    return film_env(env, act, path, view, steps, every, size, cost_limit)
+    return film_env(env, act, path, seed, view, steps, every, size, cost_limit)
 
 
 def film_env(
     env: TaskEnv,
     act: Act,
     path: str | Path,
+    seed: int,
     view: Literal["top", "camera"] = "top",
     steps: int | None = None,
     every: int = 2,
@@ -51,13 +52,15 @@ def film_env(
     for name, value, least in (("steps", steps, 1), ("every", every, 1), ("size", size, 64)):
         if value is not None and value < least:
             raise ValueError(f"{name}={value} must be at least {least}")
-    frames = _frames(env, act, view, steps or env.max_episode_steps, every, size, cost_limit)
+    length = steps or env.max_episode_steps
+    frames = _frames(env, act, seed, view, length, every, size, cost_limit)
     return save_clip(frames, path, fps=30)
 
 
 def _frames(
     env: TaskEnv,
     act: Act,
+    seed: int,
     view: str,
     steps: int,
     every: int,
@@ -65,7 +68,7 @@ def _frames(
     cost_limit: float | None,
 ) -> Iterator[np.ndarray]:
     camera = _camera(env, size) if view == "camera" else None
-    obs, _ = env.reset()
+    obs, _ = env.reset(seed=seed)
     trail: list[np.ndarray] = []
     for step in range(steps):
         scene = replace(env.scene(0), cost_limit=cost_limit)

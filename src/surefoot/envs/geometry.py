@@ -18,21 +18,23 @@ def to_ego(xp: Namespace, points: Array, position: Array, cos: Array, sin: Array
     return xp.stack([c * d[..., 0] + s * d[..., 1], c * d[..., 1] - s * d[..., 0]], axis=-1)
 
 
-def lidar(xp: Namespace, ego: Array, max_range: float) -> Array:
-    """Pseudo-lidar [..., 16] of ego-frame points [..., K, 2].
+def beams(xp: Namespace, ego: Array, max_range: float) -> Array:
+    """How strongly each ego-frame point [..., K, 2] shines into each lidar bin: [..., K, 16].
 
-    A point at angle t (in bins) shines fully into its own bin, and into the two next to it by how
-    near it is to them: over the circle this is a trapezoid of width 3 around the bin.
+    A point shines fully into its own bin, and into the two next to it by how near it is to them:
+    over the circle this is a trapezoid around the middle of the bin.
     """
     x, y = ego[..., 0], ego[..., 1]
     strength = xp.maximum(0.0, max_range - xp.sqrt(x * x + y * y)) / max_range
-    angle = xp.arctan2(y, x)
-    t = xp.where(angle < 0, angle + 2 * xp.pi, angle) * (BINS / (2 * xp.pi))
-    q = t[..., None] - xp.arange(-1, BINS - 1, dtype=t.dtype)
-    q = xp.where(q < 0, q + BINS, q)
-    q = xp.where(q >= BINS, q - BINS, q)
-    share = xp.clip(xp.minimum(q, 3.0 - q), 0.0, 1.0)
-    return xp.max(share * strength[..., None], axis=-2)
+    angle = xp.arctan2(y, x) * (BINS / (2 * xp.pi))
+    away = xp.abs(angle[..., None] - (xp.arange(BINS, dtype=angle.dtype) + 0.5))
+    share = xp.clip(1.5 - xp.minimum(away, xp.abs(BINS - away)), 0.0, 1.0)
+    return share * strength[..., None]
+
+
+def lidar(xp: Namespace, ego: Array, max_range: float) -> Array:
+    """Pseudo-lidar [..., 16] of ego-frame points [..., K, 2]: in each bin the strongest."""
+    return xp.max(beams(xp, ego, max_range), axis=-2)
 
 
 def distance(xp: Namespace, a: Array, b: Array) -> Array:

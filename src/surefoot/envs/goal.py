@@ -324,8 +324,10 @@ def observe(config: GoalConfig, state: GoalState, sensors: np.ndarray | None) ->
         )  # fmt: skip
     else:
         assert sensors is not None
-        parts = [sensors, geometry.lidar(np, _in_body(state, state.goal[:, None]), config.lidar_range)]
-        hazards = _in_body(state, state.hazards)
+        points = np.concatenate([state.goal[:, None], state.hazards], 1)
+        beams = geometry.beams(np, _in_body(state, points), config.lidar_range)
+        seen = [beams[:, 1:].max(1)] if config.hazards else []
+        return np.concatenate([sensors, beams[:, 0], *seen], 1)
     if config.hazards:
         parts.append(geometry.lidar(np, hazards, config.lidar_range))
     if config.observation == "paper":

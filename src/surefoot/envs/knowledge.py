@@ -75,7 +75,7 @@ def arrive(
 class _GoalKnowledge:
     config: GoalConfig
     """The task; its observation must be the one of this model."""
-    spare: int = 32
+    spare: int = 16
     """Goals drawn ahead for each imagined episode."""
 
     known = KNOWN

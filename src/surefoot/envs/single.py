@@ -18,6 +18,7 @@ class SingleEnv(gymnasium.Env):
         self.observation_space = vector.single_observation_space
         self.action_space = vector.single_action_space
         self.render_mode = vector.render_mode
+        self.max_episode_steps = vector.max_episode_steps
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None

@@ -1,7 +1,7 @@
 """The tasks by name, and `make`."""
 
 from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from difflib import get_close_matches
 from typing import Any
 
@@ -103,7 +103,7 @@ def describe(task: Task) -> dict[str, Any]:
     options = [
         {
             "name": f.name,
-            "default": getattr(task.defaults, f.name),
+            "default": _plain(getattr(task.defaults, f.name)),
             "help": documented.get(f.name, ""),
         }
         for f in fields(task.defaults)
@@ -129,6 +129,10 @@ def describe(task: Task) -> dict[str, Any]:
         "max_episode_steps": env.max_episode_steps,
         "options": options,
     }
+
+
+def _plain(value: Any) -> Any:
+    return asdict(value) if is_dataclass(value) else value
 
 
 def _field_docs(config: type) -> dict[str, str]:

@@ -57,6 +57,9 @@ class PPOConfig:
     """Gradients longer than this are cut to it; never if not given."""
     value_targets: TargetKind = "gae"
     """What critics regress on: advantage + value ("gae") or the bootstrapped return ("return")."""
+    scale_costs: bool = False
+    """Divide cost advantages by the reward advantages' deviation, as rewards' are: a multiplier is
+    then a price in reward per cost, whatever the advantages' scale. The paper does not."""
     normalise_observations: bool = False
     """Scale observations by the running statistics gathered with `observe`."""
 
@@ -201,7 +204,7 @@ class Rows(eqx.Module):
 def prepare(config: PPOConfig, learner: Learner, batch: Batch) -> Rows:
     """Advantages, value targets and old probabilities of a batch.
 
-    Reward advantages are standardised, cost advantages only centred.
+    Reward advantages are standardised; cost advantages are centred, and see `scale_costs`.
     """
     steps = batch.reward.shape[0]
     if batch.next_obs.shape[0] not in (1, steps):
@@ -227,6 +230,9 @@ def prepare(config: PPOConfig, learner: Learner, batch: Batch) -> Rows:
     flat = lambda x: x.reshape(-1, *x.shape[2:])
     obs, action, advantages = flat(obs), flat(batch.action), flat(advantages)
     weight = None if batch.weight is None else flat(batch.weight)
+    costs = surrogate.centred(advantages[:, 1:], weight)
+    if config.scale_costs:
+        costs = costs / surrogate.deviation(advantages[:, 0], weight)
     old_heads = learner.actor.heads(obs)
     return Rows(
         obs=obs,
@@ -234,7 +240,7 @@ def prepare(config: PPOConfig, learner: Learner, batch: Batch) -> Rows:
         old_heads=old_heads,
         old_log_prob=learner.actor.distribution(old_heads).log_prob(action),
         reward_advantage=surrogate.standardised(advantages[:, 0], weight),
-        cost_advantage=surrogate.centred(advantages[:, 1:], weight),
+        cost_advantage=costs,
         values=flat(values),
         targets=flat(targets),
         weight=weight,

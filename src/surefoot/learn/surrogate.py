@@ -21,12 +21,18 @@ def centred(
     return advantage - mean(advantage, weight)
 
 
+def deviation(
+    advantage: Float[Array, "N *rest"], weight: Float[Array, " N"] | None = None
+) -> Float[Array, "*rest"]:
+    """The standard deviation of advantages, never quite 0."""
+    return jnp.sqrt(mean(centred(advantage, weight) ** 2, weight)) + 1e-8
+
+
 def standardised(
     advantage: Float[Array, "N *rest"], weight: Float[Array, " N"] | None = None
 ) -> Float[Array, "N *rest"]:
     """Advantages with mean 0 and standard deviation 1, as the reward's are used."""
-    gap = centred(advantage, weight)
-    return gap / (jnp.sqrt(mean(gap * gap, weight)) + 1e-8)
+    return centred(advantage, weight) / deviation(advantage, weight)
 
 
 def ratio(log_prob: Float[Array, "*n"], old_log_prob: Float[Array, "*n"]) -> Float[Array, "*n"]:

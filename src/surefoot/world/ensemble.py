@@ -100,6 +100,8 @@ class Ensemble(eqx.Module):
     input_std: Float[Array, " F"]
     target_mean: Float[Array, " D"]
     target_std: Float[Array, " D"]
+    base_logits: Float[Array, " b"]
+    """Log-odds of the binary targets in the data; the networks' own logits come on top."""
     elites: Int[Array, " elites"]
     holdout_loss: Float[Array, " n"]
     activation: str = eqx.field(static=True)
@@ -137,6 +139,7 @@ def init(
         input_std=jnp.ones(n_inputs),
         target_mean=jnp.zeros(n_gaussian),
         target_std=jnp.ones(n_gaussian),
+        base_logits=jnp.zeros(n_binary),
         elites=jnp.arange(config.elites, dtype=jnp.int32),
         holdout_loss=jnp.full(n, jnp.inf, jnp.float32),
         activation=config.activation,
@@ -146,7 +149,10 @@ def init(
 def forward(
     member: Members, activation: str, x: Float[Array, "B F"]
 ) -> tuple[Float[Array, "B D"], Float[Array, "B D"], Float[Array, "B b"]]:
-    """Mean, log-variance and logits of one network, inputs and targets in normalised units."""
+    """Mean, log-variance and logits of one network, inputs and targets in normalised units.
+
+    Logits come relative to the ensemble's `base_logits`.
+    """
     *hidden, (last_weight, last_bias) = zip(member.weights, member.biases, strict=True)
     for weight, bias in hidden:
         x = ACTIVATIONS[activation](x @ weight + bias)
@@ -166,7 +172,7 @@ def predict_member(
     x = (x - ensemble.input_mean) / ensemble.input_std
     mean, logvar, logits = forward(member, ensemble.activation, x)
     mean = mean * ensemble.target_std + ensemble.target_mean
-    return mean, logvar + 2 * jnp.log(ensemble.target_std), logits
+    return mean, logvar + 2 * jnp.log(ensemble.target_std), logits + ensemble.base_logits
 
 
 def predict_all(

@@ -28,6 +28,8 @@ from surefoot.world.ensemble import Ensemble, EnsembleConfig, Members, forward
 BOUNDS_PENALTY = 0.01
 # Below this a column counts as constant.
 MIN_STD = 1e-6
+# Odds of an event the data never show: so rare that imagination does not meet it either.
+NEVER = 1e-9
 # Hold-out rows evaluated at once.
 CHUNK = 1024
 OPTIMISER = optax.scale_by_adam()
@@ -126,9 +128,13 @@ def prepare(
     # A constant target gets a tiny scale, so that its predicted noise is tiny too.
     input_std = jnp.where(std[:f] < MIN_STD, 1.0, std[:f])
     target_std = jnp.maximum(std[f : f + d], MIN_STD)
-    scales = (mean[:f], input_std, mean[f : f + d], target_std)
+    rate = mean[f + d :]
+    base_logits = jnp.log(rate + NEVER) - jnp.log(1 - rate + NEVER)
+    scales = (mean[:f], input_std, mean[f : f + d], target_std, base_logits)
     ensemble = eqx.tree_at(
-        lambda e: (e.input_mean, e.input_std, e.target_mean, e.target_std), ensemble, scales
+        lambda e: (e.input_mean, e.input_std, e.target_mean, e.target_std, e.base_logits),
+        ensemble,
+        scales,
     )
     n_binary = table.shape[1] - f - d
     shift = jnp.concatenate([mean[: f + d], jnp.zeros(n_binary)])
@@ -172,7 +178,8 @@ def train_epoch(
     )
 
     def member_loss(member: Members, batch: Float[Array, "batch columns"]) -> Float[Array, ""]:
-        loss = row_loss(*forward(member, ensemble.activation, batch[:, :f]), batch[:, f:]).mean()
+        mean, logvar, logits = forward(member, ensemble.activation, batch[:, :f])
+        loss = row_loss(mean, logvar, logits + ensemble.base_logits, batch[:, f:]).mean()
         return loss + BOUNDS_PENALTY * (member.max_logvar - member.min_logvar).sum()
 
     def step(i: Int[Array, ""], carry: tuple) -> tuple:
@@ -207,7 +214,7 @@ def evaluate(
 
         def one(member: Members) -> tuple[Float[Array, ""], Float[Array, " D"]]:
             mean, logvar, logits = forward(member, ensemble.activation, batch[:, :f])
-            losses = row_loss(mean, logvar, logits, batch[:, f:])
+            losses = row_loss(mean, logvar, logits + ensemble.base_logits, batch[:, f:])
             errors = jnp.square(mean - batch[:, f : f + d])
             # Selected, not multiplied: padding may hold anything, NaN included.
             return (

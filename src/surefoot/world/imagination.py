@@ -48,8 +48,8 @@ def imagine(
     horizon: int,
     key: Key[Array, ""],
     member: Int[Array, ""] | None = None,
-) -> Rollout:
-    """Roll `states` (leading axis B) forward under `policy`.
+) -> tuple[Rollout, State]:
+    """Roll `states` (leading axis B) forward under `policy`; also the states reached.
 
     Every step of every rollout is predicted by one elite chosen at random; or all of them by one
     `member`. What the policy and the model draw depends on `key` alone, so two policies given the
@@ -85,4 +85,4 @@ def imagine(
 
     keys = jax.random.split(key, horizon)
     (states, _), rows = jax.lax.scan(step, (states, jnp.ones(size)), keys)
-    return Rollout(*rows, jax.vmap(knowledge.observe)(states))
+    return Rollout(*rows, jax.vmap(knowledge.observe)(states)), states

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
@@ -9,9 +10,7 @@ from jaxtyping import Array, Float, Int
 Score = Callable[[Int[Array, ""]], Float[Array, ""]]
 
 
-def performance_ratio(
-    elites: Int[Array, " elites"], new: Score, old: Score
-) -> Float[Array, ""]:
+def performance_ratio(elites: Int[Array, " elites"], new: Score, old: Score) -> Float[Array, ""]:
     """Share of the elites in which the new policy scores higher than the old (eq. pr).
 
     `new` and `old` score a policy within one member. Both must meet the same initial states and the
@@ -20,31 +19,52 @@ def performance_ratio(
     return jnp.mean(jax.vmap(lambda i: new(i) > old(i))(elites))
 
 
-def cost_estimate(
-    imagined: Float[Array, " k"], gap: Float[Array, " k"]
-) -> Float[Array, " k"]:
+class Gap(eqx.Module):
+    """Real minus imagined episode cost, averaged over real batches with fading memory."""
+
+    total: Float[Array, " k"]
+    """Weighted sum of the gaps seen."""
+    variance: Float[Array, " k"]
+    """Of that sum, from the scatter of real episodes."""
+    weight: Float[Array, ""]
+
+    @staticmethod
+    def none(k: int) -> "Gap":
+        """Before the first real batch."""
+        return Gap(jnp.zeros(k), jnp.zeros(k), jnp.zeros(()))
+
+    def seen(
+        self,
+        real: Float[Array, " k"],
+        error: Float[Array, " k"],
+        imagined: Float[Array, " k"],
+        memory: float,
+    ) -> "Gap":
+        """The gap after another real batch, whose mean cost has the given standard error."""
+        return Gap(
+            memory * self.total + (real - imagined),
+            memory**2 * self.variance + error**2,
+            memory * self.weight + 1.0,
+        )
+
+    def value(self) -> Float[Array, " k"]:
+        """The part of the gap that is beyond one standard error.
+
+        A batch is a handful of episodes whose costs scatter widely: most of a gap is luck, and a
+        multiplier that follows luck overshoots.
+        """
+        weight = jnp.maximum(self.weight, 1.0)
+        mean, error = self.total / weight, jnp.sqrt(self.variance) / weight
+        return jnp.sign(mean) * jnp.maximum(jnp.abs(mean) - error, 0.0)
+
+
+def cost_estimate(imagined: Float[Array, " k"], gap: Gap) -> Float[Array, " k"]:
     """Episode costs of the present policy: imagined, put right by what imagination got wrong.
 
-    `gap` is real minus imagined cost of the policy that last met the real world; so for that policy
-    this is its real cost, and later ones are judged by the imagined change since.
+    For the policy that last met the real world this is its real cost (as far as it is known); later
+    ones are judged by the imagined change since.
     """
-    return jnp.maximum(imagined + gap, 0.0)
-
-
-def update_gap(
-    gap: Float[Array, " k"],
-    real: Float[Array, " k"],
-    imagined: Float[Array, " k"],
-    memory: float,
-    first: bool | Array,
-) -> Float[Array, " k"]:
-    """The gap after another real batch.
-
-    A batch is a handful of episodes, so its mean is noisy; `memory` is the share of the earlier gap
-    that is kept. The first batch starts from a gap of nothing.
-    """
-    seen = real - imagined
-    return jnp.where(first, (1 - memory) * seen, memory * gap + (1 - memory) * seen)
+    return jnp.maximum(imagined + gap.value(), 0.0)
 
 
 def parted(

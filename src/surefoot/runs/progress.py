@@ -1,0 +1,139 @@
+"""Live progress: a table on a terminal, plain lines elsewhere, and log.txt always."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from surefoot.algorithms.common import Epoch
+
+SHOWN = 12
+
+
+class Progress:
+    """Shows each epoch as it ends."""
+
+    def __init__(
+        self, folder: Path, seeds: list[int], config: Any, quiet: bool, tensorboard: bool
+    ):
+        self.console = Console(highlight=False, soft_wrap=True, quiet=quiet)
+        self.seeds, self.config = seeds, config
+        self.lines: list[tuple[str, ...]] = []
+        self.start = time.perf_counter()
+        self.log = (folder / "log.txt").open("a")
+        self.live = Live(console=self.console, auto_refresh=False) if self._terminal else None
+        self.events = _events(folder) if tensorboard else None
+        self.status = ""
+
+    @property
+    def _terminal(self) -> bool:
+        return self.console.is_terminal and not self.console.quiet
+
+    def __enter__(self) -> "Progress":
+        seeds = f"{len(self.seeds)} seed{'s' * (len(self.seeds) > 1)}"
+        self._say(f"{self.config.steps:,} real steps, {seeds}, cost limit {self.config.cost_limit:g}")
+        if self.live:
+            self.live.start()
+            self.live.update(self._table("compiling and collecting the first episodes …"), True)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self.live:
+            self.live.stop()
+        if self.events:
+            self.events.close()
+        self.log.close()
+
+    def show(self, epoch: Epoch) -> None:
+        """One more epoch."""
+        mean = lambda name: float(np.mean([r.get(name, np.nan) for r in epoch.metrics]))
+        cost, limit = mean("cost"), self.config.cost_limit
+        columns = {
+            "epoch": f"{epoch.number}/{epoch.total}",
+            "real steps": f"{epoch.metrics[0]['steps']:,}",
+            "reward": f"{mean('reward'):.2f}",
+            "cost": f"{cost:.1f} {'≤' if cost <= limit else '>'} {limit:g}",
+            "imagined": f"{mean('imagined_reward'):.1f} / {mean('imagined_cost'):.1f}",
+            "lambda": f"{mean('lambda'):.3f}",
+            "model error": f"{mean('model_error'):.4f}",
+            "passes": f"{mean('passes'):.0f}",
+            "violations": f"{mean('violations'):.0f}",
+            "time": f"{time.perf_counter() - self.start:.0f} s",
+        }
+        if "imagined_reward" not in epoch.metrics[0]:
+            columns = {k: v for k, v in columns.items() if k not in HIDDEN_FOR_MODEL_FREE}
+        phases = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in epoch.seconds.items())
+        line = "  ".join(f"{name} {value}" for name, value in columns.items())
+        self.log.write(f"{line}  ({phases})\n")
+        self.log.flush()
+        if self.events:
+            self._write_events(epoch)
+        if self.live:
+            self.names = tuple(columns)
+            self.lines.append(tuple(columns.values()))
+            self.live.update(self._table(phases), True)
+        else:
+            self.console.print(f"{line}  ({phases})")
+        for row in epoch.metrics:
+            if row.get("parted"):
+                self._say(
+                    f"warning: seed {row['seed']}: real cost {row['cost']:.1f}, imagined "
+                    f"{row['imagined_cost_before']:.1f} for the same policy: the model misjudges "
+                    f"the cost"
+                )
+
+    def _say(self, text: str) -> None:
+        self.log.write(text + "\n")
+        self.log.flush()
+        (self.live.console if self.live else self.console).print(text)
+
+    def _table(self, status: str) -> Table:
+        table = Table(box=None, caption=status, caption_justify="left")
+        for name in getattr(self, "names", ()):
+            table.add_column(name, justify="right")
+        for line in self.lines[-SHOWN:]:
+            table.add_row(*line)
+        return table
+
+    def _write_events(self, epoch: Epoch) -> None:
+        for row in epoch.metrics:
+            for name, value in row.items():
+                if name not in ("seed", "steps") and np.isfinite(value):
+                    tag = f"{name}/seed_{row['seed']}"
+                    self.events.add_scalar(tag, value, row["steps"])
+
+
+HIDDEN_FOR_MODEL_FREE = ("imagined", "model error", "passes")
+
+
+def _events(folder: Path) -> Any:
+    try:
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter  # noqa: F401
+    except ImportError:
+        raise ValueError(
+            "--tensorboard needs the extra: pip install 'surefoot[tensorboard]'"
+        ) from None
+    return _EventWriter(folder)
+
+
+class _EventWriter:
+    """Scalars as TensorBoard reads them, without torch or tensorflow."""
+
+    def __init__(self, folder: Path):
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self._writer = EventFileWriter(str(folder))
+
+    def add_scalar(self, tag: str, value: float, step: int) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        summary = Summary(value=[Summary.Value(tag=tag, simple_value=float(value))])
+        self._writer.add_event(Event(wall_time=time.time(), step=int(step), summary=summary))
+
+    def close(self) -> None:
+        self._writer.close()

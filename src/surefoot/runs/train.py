@@ -1,0 +1,270 @@
+"""Train: from a task's name, or any environment, to a run folder with a result."""
+
+import platform
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+import numpy as np
+
+from surefoot import __version__
+from surefoot.algorithms import mbppo_lagrangian, ppo_lagrangian
+from surefoot.algorithms.common import Epoch, TrainingFault
+from surefoot.algorithms.mbppo_lagrangian import MBPPOConfig
+from surefoot.algorithms.presets import preset as preset_config
+from surefoot.envs.knowledge import goal_knowledge
+from surefoot.envs.rc_car import RCCarKnowledge
+from surefoot.envs.tasks import find_task, make
+from surefoot.runs.evaluation import evaluate_policy
+from surefoot.runs.folder import RunFolder, config_dict
+from surefoot.runs.progress import Progress
+from surefoot.world.knowledge import BlackBox, Knowledge
+
+MakeEnv = Callable[[int], Any]
+EVALUATION_EPISODES = 50
+EVALUATION_SEED = 10_000_000  # far from the seeds of training
+
+
+def train(
+    task: str | MakeEnv,
+    algorithm: str = "mbppo-lagrangian",
+    preset: str = "default",
+    seeds: int = 1,
+    seed: int = 0,
+    out: str | Path | None = None,
+    config: Any = None,
+    task_options: dict[str, Any] | None = None,
+    knowledge: Callable[[Any], Knowledge] | None = None,
+    quiet: bool = False,
+    tensorboard: bool = False,
+    **changes: Any,
+) -> "Path":
+    """Train on a task by name, or on environments of your own, and return the run's folder.
+
+    Args:
+        task: A task's name, or a function that makes n environments (see `surefoot.adapt`).
+        algorithm: mbppo-lagrangian, ppo-lagrangian or ppo.
+        preset: default or paper.
+        seeds: How many seeds to train side by side.
+        seed: The first seed.
+        out: The run's folder; a fresh one under runs/ if not given.
+        config: A whole config instead of a preset.
+        task_options: Options of the task, such as {"hazards": 8}.
+        knowledge: For environments of your own: what is known of them, given the environment.
+        quiet: Show no progress.
+        tensorboard: Write TensorBoard events too.
+        **changes: Fields of the config to change, such as steps=30_000.
+    """
+    if seeds < 1:
+        raise ValueError(f"seeds={seeds} must be at least 1")
+    if seed < 0:
+        raise ValueError(f"seed={seed} must not be negative")
+    name = task if isinstance(task, str) else None
+    if name is not None:
+        find_task(name)
+    if config is None:
+        config = preset_config(algorithm, preset, name, jax.default_backend())
+    if name is None and isinstance(config, MBPPOConfig):
+        config = replace(config, model="black-box")
+    config = _changed(config, changes)
+    options = dict(task_options or {})
+    if name is not None:
+        make(name, **options)  # a wrong option is said before a folder exists
+    folder = RunFolder.new(f"{name or 'own'}-{algorithm}", out)
+    numbers = list(range(seed, seed + seeds))
+    known: list[str] = []
+    folder.write_json(
+        "config.json",
+        {
+            "version": __version__,
+            "task": name,
+            "task_options": options,
+            "algorithm": algorithm,
+            "preset": preset,
+            "seeds": numbers,
+            "device": device_name(),
+            "command": shlex.join(sys.argv),
+            "started": time.strftime("%Y-%m-%d %H:%M:%S"),
+            "config": config_dict(config),
+        },
+    )
+    start = time.perf_counter()
+    progress = Progress(folder.path, numbers, config, quiet, tensorboard)
+    epoch: Epoch | None = None
+    with progress:
+        try:
+            for epoch in _epochs(task, config, numbers, options, knowledge, known):
+                for number, row in zip(numbers, epoch.metrics, strict=True):
+                    row["seed"] = number
+                    row["seconds"] = round(time.perf_counter() - start, 2)
+                folder.append_metrics(epoch.metrics)
+                folder.write_policy(epoch.policy)
+                folder.write_state(epoch.state, epoch.number)
+                progress.show(epoch)
+        except TrainingFault as fault:
+            folder.write_json("result.json", {"failed": str(fault)})
+            raise
+    assert epoch is not None
+    seconds = time.perf_counter() - start
+    result = {
+        "seconds": seconds,
+        "phases": epoch.seconds,
+        "real_steps": epoch.metrics[0]["steps"],
+        "violations": [row["violations"] for row in epoch.metrics],
+        "known": known,
+        "device": device_name(),
+    }
+    if name is not None:
+        observation = getattr(config, "model", getattr(config, "observation", None))
+        env = _make_task(name, options)(len(numbers) * EVALUATION_EPISODES, observation)
+        result["evaluation"] = evaluate_policy(
+            env, epoch.policy, numbers, EVALUATION_EPISODES, EVALUATION_SEED, config.cost_limit
+        )
+    folder.write_json("result.json", result)
+    return folder.path
+
+
+def _changed(config: Any, changes: dict[str, Any]) -> Any:
+    from dataclasses import fields
+    from difflib import get_close_matches
+
+    names = [f.name for f in fields(config)]
+    for change in changes:
+        if change not in names:
+            near = get_close_matches(change, names, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ValueError(f"{type(config).__name__} has no field {change!r}{hint}")
+    return replace(config, **changes)
+
+
+def _epochs(
+    task: str | MakeEnv,
+    config: Any,
+    seeds: list[int],
+    options: dict[str, Any],
+    knowledge: Callable[[Any], Knowledge] | None,
+    known: list[str],
+) -> Iterator[Epoch]:
+    """The training loop of the config's algorithm; fills `known` with what the model knew."""
+    make_env = _make_task(task, options) if isinstance(task, str) else lambda n, _: task(n)
+    if not isinstance(config, MBPPOConfig):
+        return ppo_lagrangian.epochs(config, make_env, seeds)
+
+    def make_knowledge(env: Any) -> Knowledge:
+        told = knowledge(env) if knowledge else task_knowledge(env, config.model)
+        known.extend(told.known)
+        return told
+
+    return mbppo_lagrangian.epochs(config, make_env, make_knowledge, seeds)
+
+
+def _make_task(task: str, options: dict[str, Any]) -> Callable[[int, str | None], Any]:
+    """`make_env(n, observation)`: where the task has several observations, the one asked for."""
+
+    def make_env(n: int, observation: str | None) -> Any:
+        chosen = dict(options)
+        names = getattr(find_task(task).env, "observations", ())
+        if observation in names and "observation" not in chosen:
+            chosen["observation"] = observation
+        return make(task, num_envs=n, **chosen)
+
+    return make_env
+
+
+def task_knowledge(env: Any, model: str) -> Knowledge:
+    """What is known of one of Surefoot's tasks; of any other environment, nothing."""
+    config = getattr(env, "config", None)
+    if model == "black-box" or config is None:
+        size = env.single_observation_space.shape[0]
+        return BlackBox(size, tuple(env.cost_names))
+    if hasattr(env, "robot"):
+        return goal_knowledge(config, model)  # type: ignore[return-value]
+    return RCCarKnowledge(config)  # type: ignore[return-value]
+
+
+def device_name() -> str:
+    """The device that learns, and the machine around it."""
+    device = jax.devices()[0]
+    return f"{device.device_kind} ({platform.machine()}, {_cores()} cores)"
+
+
+def _cores() -> int:
+    import os
+
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def load_policies(path: str | Path) -> tuple[RunFolder, dict[str, Any], Any]:
+    """A finished or running run: its folder, config.json and policies."""
+    folder = RunFolder(Path(path))
+    if not folder.path.is_dir():
+        raise ValueError(f"{path} is not a run: there is no such folder")
+    return folder, folder.read_json("config.json"), folder.read_policy()
+
+
+def evaluate(
+    run: str | Path, episodes: int = 100, seed: int = EVALUATION_SEED, deterministic: bool = False
+) -> dict[str, Any]:
+    """Evaluate a run's policies on fresh episodes of its task: see `evaluate_policy`."""
+    _, info, policy = load_policies(run)
+    if info["task"] is None:
+        raise ValueError(f"{run} was trained on an environment of your own; use evaluate_policy")
+    if episodes < 1:
+        raise ValueError(f"episodes={episodes} must be at least 1")
+    config = info["config"]
+    observation = config.get("model", config.get("observation"))
+    env = _make_task(info["task"], info["task_options"])(
+        len(info["seeds"]) * episodes, observation
+    )
+    return evaluate_policy(
+        env, policy, info["seeds"], episodes, seed, config["cost_limit"], deterministic
+    )
+
+
+def policy_of(run: str | Path, which: int = 0) -> Any:
+    """The numpy policy of a run's seed number `which`, counted from 0."""
+    _, info, policy = load_policies(run)
+    if not 0 <= which < len(info["seeds"]):
+        raise ValueError(f"which={which} must be from 0 to {len(info['seeds']) - 1}: {run} has {len(info['seeds'])} seeds")
+    return policy.seed(which)
+
+
+def learning_curve(run: str | Path) -> Path:
+    """Draw the run's learning curve into its folder."""
+    from surefoot.report.curves import draw_curve
+
+    folder = RunFolder(Path(run))
+    info = folder.read_json("config.json")
+    rows = folder.read_metrics()
+    title = f"{info['task'] or 'own environment'}, {info['algorithm']} ({info['preset']})"
+    return draw_curve(rows, info["config"]["cost_limit"], title, folder.path / "curve.png")
+
+
+def film_run(
+    run: str | Path,
+    which: int,
+    path: Path,
+    view: Literal["top", "camera"] = "top",
+    steps: int | None = None,
+    seed: int = 0,
+    every: int = 2,
+    size: int = 640,
+) -> Path:
+    """Film an episode of a run's policy."""
+    from surefoot.envs.filming import film_env
+
+    policy = policy_of(run, which)
+    info = RunFolder(Path(run)).read_json("config.json")
+    if info["task"] is None:
+        raise ValueError(f"{run} was trained on an environment of your own, which draws itself")
+    config = info["config"]
+    observation = config.get("model", config.get("observation"))
+    env = _make_task(info["task"], info["task_options"])(1, observation)
+    rng = np.random.default_rng(seed)
+    act = lambda obs: policy.act(obs, rng)
+    return film_env(env, act, path, seed, view, steps, every, size, config["cost_limit"])

@@ -1,0 +1,186 @@
+"""Imagined rollouts under models set by hand, against plain loops."""
+
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from toys import linear_ensemble
+
+from surefoot.envs.goal import GoalConfig
+from surefoot.envs.knowledge import EgoKnowledge
+from surefoot.spaces import ActionSpec
+from surefoot.world import ensemble as ensembles
+from surefoot.world.ensemble import EnsembleConfig
+from surefoot.world.imagination import imagine
+from surefoot.world.knowledge import BlackBox
+
+ACTIONS = ActionSpec(1, low=(-0.5,), high=(0.5,))
+# A turning, slowly growing system pushed by the action; the action is cut at 0.5.
+TURN = 1.05 * np.array([[np.cos(0.4), np.sin(0.4)], [-np.sin(0.4), np.cos(0.4)]])
+PUSH = np.array([0.3, -0.2])
+REWARD, COST = np.array([0.7, -0.4, 0.5]), np.array([[0.1, 0.2], [0.0, 1.0], [-0.5, 0.3]])
+END = 1.5  # an episode ends with the step that starts beyond it
+GAIN = np.array([0.8, -0.6])
+STARTS = np.array([[1.0, 0.2], [-0.5, 0.4], [0.1, -0.9], [1.2, 1.0], [0.0, 0.0], [-1.1, -0.3]])
+HORIZON = 12
+
+
+def perfect_model(rewards=(1.0,), std=0.0, elites=None):
+    """One member per entry of `rewards`, the true system but for this factor on the reward."""
+    matrix = np.zeros((3, 6))  # state and action to: change of state, reward, two costs, end
+    matrix[:2, :2] = TURN - np.eye(2)
+    matrix[2, :2] = PUSH
+    matrix[:, 3:5] = COST
+    matrix[0, 5] = 1e5  # a logit so steep that the end is certain, or certain not to be
+    matrices = np.stack([matrix] * len(rewards))
+    matrices[:, :, 2] = np.asarray(rewards)[:, None] * REWARD
+    offsets = np.zeros((len(rewards), 6))
+    offsets[:, 5] = -1e5 * END
+    return linear_ensemble(matrices, offsets, gaussian=5, std=std, elites=elites)
+
+
+KNOWLEDGE = BlackBox(2, cost_names=("a", "b"))
+
+
+@partial(jax.jit, static_argnames=("noise", "shift"))
+def roll(ensemble, key, member=None, states=jnp.asarray(STARTS, jnp.float32), noise=0.0, shift=0.0):
+    def policy(obs, key):
+        means = obs @ jnp.asarray(GAIN)[:, None] + shift
+        return means + noise * jax.random.normal(key, means.shape)
+
+    return imagine(KNOWLEDGE, ACTIONS, ensemble, policy, states, HORIZON, key, member)
+
+
+def truth():
+    """Reward [B], costs [B, 2] and length [B] of each episode, one step after another."""
+    reward, cost, length = np.zeros(6), np.zeros((6, 2)), np.zeros(6)
+    for i, s in enumerate(STARTS):
+        for _ in range(HORIZON):
+            x = np.append(s, np.clip(s @ GAIN, -0.5, 0.5))
+            reward[i] += x @ REWARD
+            cost[i] += x @ COST
+            length[i] += 1
+            if s[0] > END:
+                break
+            s = s @ TURN + x[2] * PUSH
+    return reward, cost, length
+
+
+def test_a_perfect_model_imagines_the_true_returns():
+    rollout, states = roll(perfect_model(), jax.random.key(0))
+    reward, cost, length = truth()
+    assert length.min() < HORIZON == length.max()  # some end, some do not
+    np.testing.assert_allclose(rollout.returns(), reward, atol=1e-4)
+    np.testing.assert_allclose(rollout.cost_returns(), cost, atol=1e-4)
+    np.testing.assert_array_equal(rollout.alive.sum(0), length)
+    np.testing.assert_allclose(rollout.last_obs, states)
+
+
+def test_what_follows_an_end_does_not_count():
+    rollout, _ = roll(perfect_model(), jax.random.key(0))
+    length = np.asarray(truth()[2], int)
+    for i, n in enumerate(length):
+        np.testing.assert_array_equal(rollout.alive[:, i], np.arange(HORIZON) < n)
+        ends = np.flatnonzero(rollout.terminated[:, i])
+        assert list(ends) == ([n - 1] if n < HORIZON else [])
+    assert np.abs(np.asarray(rollout.reward)[np.asarray(rollout.alive) == 0]).max() > 0.1
+
+
+def test_the_same_key_brings_the_same_luck():
+    noisy = perfect_model(std=0.1)
+    one, _ = roll(noisy, jax.random.key(1), noise=0.3)
+    again, _ = roll(noisy, jax.random.key(1), noise=0.3)
+    other, _ = roll(noisy, jax.random.key(2), noise=0.3)
+    jax.tree.map(np.testing.assert_array_equal, one, again)
+    assert np.abs(one.reward - other.reward).min(1).max() > 1e-3
+
+
+def test_two_policies_given_one_key_differ_only_by_what_they_do():
+    """Near rest, where no action is cut, the noise of a linear system cancels in a difference."""
+    model, key = perfect_model(std=0.02), jax.random.key(3)
+    states = jnp.zeros((5, 2))
+    one, _ = roll(model, key, states=states, noise=0.02)
+    two, _ = roll(model, key, states=states, noise=0.02, shift=0.05)
+    apart, expected = np.zeros(2), []
+    for _ in range(HORIZON):
+        expected.append(apart)
+        apart = apart @ TURN + (apart @ GAIN + 0.05) * PUSH
+    gaps = np.asarray(two.obs - one.obs)
+    assert np.asarray(one.obs).std(1)[-1].min() > 0.02  # there was noise to cancel
+    np.testing.assert_allclose(gaps, np.repeat(np.array(expected)[:, None], 5, 1), atol=1e-5)
+
+
+def test_one_member_alone_and_elites_in_turn():
+    """Members 0 to 3 promise 1, 10, 100 and 1000 times the reward; 1 and 3 are elite."""
+    model = perfect_model((1.0, 10.0, 100.0, 1000.0), elites=(3, 1))
+    reward = truth()[0]
+    for i, factor in enumerate((1.0, 10.0, 100.0, 1000.0)):
+        rollout, _ = roll(model, jax.random.key(0), jnp.asarray(i))
+        np.testing.assert_allclose(rollout.returns(), factor * reward, rtol=1e-4, atol=1e-4)
+    base, _ = roll(model, jax.random.key(0), jnp.asarray(0))
+    mixed, _ = roll(model, jax.random.key(0))
+    factor = np.asarray(mixed.reward / base.reward)
+    factor = np.where(np.abs(base.reward) > 1e-3, factor, np.nan)  # the member of each step
+    by_group = np.nanmean(factor.reshape(HORIZON, 2, 3), -1)
+    np.testing.assert_allclose(np.sort(by_group, 1), [[10.0, 1000.0]] * HORIZON, rtol=1e-3)
+    assert 0 < (by_group[:, 0] < 100).sum() < HORIZON  # not always the same one
+
+
+def test_imagined_features_stay_within_reach_of_the_data():
+    model = eqx.tree_at(lambda e: e.input_std, perfect_model(), jnp.array([0.2, 1e3, 1.0]))
+    states = jnp.asarray([[1.0, 8.0]])
+    weights = model.members.weights  # the scale divides the inputs: make up for it
+    model = eqx.tree_at(
+        lambda e: e.members.weights[0],
+        model,
+        weights[0] * jnp.array([0.2, 1e3, 1.0])[None, :, None],
+    )
+    rollout, _ = roll(model, jax.random.key(0), states=states)
+    seen = np.asarray(rollout.obs[1:, 0])
+    assert np.abs(seen[:, 0]).max() == np.float32(6 * 0.2)
+    assert np.abs(seen[:, 1]).max() > 6
+
+
+def test_goals_are_drawn_anew_where_they_are_met():
+    """Robots that stand still: half of them on their goal, the others away from it."""
+    config, n, horizon = GoalConfig(observation="ego"), 64, 5
+    knowledge = EgoKnowledge(config)
+    records = np.array(knowledge.initial_records(jax.random.key(0), n))
+    size = knowledge.robot.proprioception
+    place = records[:, :2].copy()
+    records[: n // 2, 3 + size : 5 + size] = place[: n // 2] + [0.1, 0.0]
+    records[: n // 2, -1] = 0.75  # the distance before the step
+    states = knowledge.revive(jax.random.key(1), jnp.asarray(records))
+    config_ = EnsembleConfig(members=1, elites=1, hidden=(2,))
+    still = ensembles.init(config_, size + 2, size + 3, 0, jax.random.key(2))
+    quiet = jax.tree.map(jnp.zeros_like, still.members)
+    quiet = eqx.tree_at(
+        lambda m: (m.min_logvar, m.max_logvar), quiet, (still.members.min_logvar * 5,) * 2
+    )
+    still = eqx.tree_at(lambda e: (e.members, e.input_std), still, (quiet, jnp.full(size + 2, 1e6)))
+    policy = lambda obs, key: jnp.zeros((n, 2))
+    actions = ActionSpec(2, low=(-1.0, -1.0), high=(1.0, 1.0))
+    rollout, end = jax.jit(
+        lambda key: imagine(knowledge, actions, still, policy, states, horizon, key)
+    )(jax.random.key(3))
+
+    expected = np.zeros((horizon, n))
+    expected[0, : n // 2] = 0.75 - 0.1 + 1.0
+    np.testing.assert_allclose(rollout.reward, expected, atol=1e-4)
+    goals = records[:, 3 + size : 5 + size].copy()
+    for i in range(n // 2):
+        spare = np.asarray(states.course.spare[i])
+        away = np.linalg.norm(spare - place[i], axis=1)
+        goals[i] = spare[np.argmax(away >= 0.305 + 0.4)]  # the first that is clear of the robot
+    np.testing.assert_allclose(end.course.goal, goals, atol=1e-6)
+    assert (np.asarray(end.course.used)[: n // 2] >= 1).all()
+    assert (np.asarray(end.course.used)[n // 2 :] == 0).all()
+    # The policy sees the new goal from the step after on, in the robot's own frame.
+    heading, offset = records[:, 2], goals - place
+    cos, sin = np.cos(heading), np.sin(heading)
+    ego = np.stack(
+        [cos * offset[:, 0] + sin * offset[:, 1], cos * offset[:, 1] - sin * offset[:, 0]]
+    )
+    np.testing.assert_allclose(rollout.obs[1, :, size : size + 2], ego.T, atol=1e-4)

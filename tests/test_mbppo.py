@@ -1,0 +1,209 @@
+"""The training loop: repeatable, seed by seed alike, and safe against its own failures."""
+
+import json
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from toys import Drift
+
+import surefoot
+from surefoot.algorithms import mbppo_lagrangian
+from surefoot.algorithms.collect import Episodes, Experience
+from surefoot.algorithms.common import TrainingFault
+from surefoot.algorithms.mbppo_lagrangian import MBPPOConfig
+from surefoot.envs.adapters import adapt
+from surefoot.learn.ppo import PPOConfig
+from surefoot.policy import Policy
+from surefoot.runs import train as runs
+from surefoot.world.ensemble import EnsembleConfig
+from surefoot.world.knowledge import BlackBox
+
+STEPS = 20
+TINY = MBPPOConfig(
+    steps=2 * 2 * STEPS,
+    cost_limit=1.0,
+    episodes=2,
+    model="ego",
+    horizon=5,
+    rollouts=6,
+    passes=1,
+    real_share=0.0,
+    beta=0.7,
+    anchor=True,
+    gate="none",
+    pr_rollouts=4,
+    pr_horizon=5,
+    ppo=PPOConfig(hidden=(8,), epochs=2, critic_epochs=2, minibatches=2),
+    ensemble=EnsembleConfig(members=3, elites=3, hidden=(8,), max_steps=10, batch_size=16),
+)
+PAPER = replace(
+    TINY, model="paper", passes=3, real_share=0.34, anchor=False, gate="reward", pr_threshold=0.3
+)
+OWN = replace(TINY, model="black-box")
+
+
+def epochs(config, seeds):
+    """On PointGoal with short episodes."""
+    make = lambda n, model: surefoot.make(
+        "PointGoal",
+        num_envs=n,
+        max_episode_steps=STEPS,
+        observation=model if model != "black-box" else "ego",
+    )
+    know = lambda env: runs.task_knowledge(env, config.model)
+    return mbppo_lagrangian.epochs(config, make, know, seeds)
+
+
+def own_epochs(config, seeds, env=Drift):
+    know = lambda env: BlackBox(env.single_observation_space.shape[0])
+    return mbppo_lagrangian.epochs(config, lambda n, _: adapt(env, num_envs=n), know, seeds)
+
+
+def plain(tree):
+    """The leaves of a state as numpy arrays."""
+    is_key = lambda x: jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
+    leaves = jax.tree.leaves(tree)
+    return [np.asarray(jax.random.key_data(x) if is_key(x) else x) for x in leaves]
+
+
+def test_the_same_seed_gives_the_same_run_bit_for_bit():
+    first, second = (list(epochs(PAPER, [3])) for _ in range(2))
+    assert len(first) == 2
+    for one, two in zip(first, second, strict=True):
+        np.testing.assert_equal(one.metrics, two.metrics)
+        for a, b in zip(plain(one.state), plain(two.state), strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_a_seed_among_four_is_the_seed_alone():
+    config = replace(TINY, steps=2 * STEPS)
+    (together,) = epochs(config, [0, 1, 2, 3])
+    (alone,) = epochs(config, [3])
+    real = ("seed", "epoch", "steps", "episodes", "reward", "cost", "violations")
+    ours, theirs = alone.metrics[0], together.metrics[3]
+    for name in real:
+        assert ours[name] == pytest.approx(theirs[name], rel=1e-6), name
+    for name in set(ours) - set(real):
+        np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-3, atol=1e-4, err_msg=name)
+    others = {row["reward"] for row in together.metrics}
+    assert len(others) == 4
+    for a, b in zip(plain(alone.state.learner), plain(together.state.learner), strict=True):
+        np.testing.assert_allclose(a[0], b[3], atol=1e-4)
+
+
+def test_a_task_of_surefoots_own_can_be_a_black_box():
+    (epoch,) = epochs(replace(TINY, model="black-box", steps=2 * STEPS), [0])
+    assert np.isfinite(epoch.metrics[0]["imagined_reward"])
+    assert epoch.metrics[0]["episodes"] == 2
+
+
+def test_real_segments_never_run_over_the_end_of_an_episode():
+    """Observations spell (time, environment): every segment can be read back."""
+    steps, width, horizon = 12, 3, 4
+    ended = np.zeros((1, steps, width), bool)
+    ended[0, [2, 7], 0] = True  # clear windows of environment 0: 3 to 4, 8
+    ended[0, 11, 1] = True  # an end in the last row hurts none: 0 to 8
+    ended[0, ::2, 2] = True  # none at all
+    time, column = np.meshgrid(np.arange(steps), np.arange(width), indexing="ij")
+    obs = np.stack([time, column], -1)[None].astype(np.float32)
+    experience = Experience(
+        seeds=[0],
+        obs=obs,
+        action=obs * 10,
+        reward=time[None] + 0.5,
+        cost=obs[..., :1] + 0.25,
+        next_obs=obs + 100,
+        terminated=ended,
+        ended=ended,
+        before=None,
+        after=None,
+        episodes=[Episodes(np.ones(4), np.array([[1.0], [2.0], [3.0], [6.0]]), np.full(4, 3))],
+    )
+    config = replace(TINY, horizon=horizon, rollouts=600, real_share=0.5)
+    real = mbppo_lagrangian._real(config, experience, [0])
+    np.testing.assert_allclose(real["cost"], [[3.0]])
+    np.testing.assert_allclose(real["cost_error"], [[np.std([1, 2, 3, 6], ddof=1) / 2]])
+    segments = real["segment_obs"][0]
+    assert segments.shape == (horizon, 300, 2)
+    allowed = {(t, 0) for t in (3, 4, 8)} | {(t, 1) for t in range(9)}
+    assert {tuple(map(int, start)) for start in segments[0]} == allowed
+    np.testing.assert_array_equal(
+        segments, segments[:1] + np.arange(horizon)[:, None, None] * [1, 0]
+    )
+    np.testing.assert_array_equal(real["segment_action"][0], segments * 10)
+    np.testing.assert_array_equal(real["segment_reward"][0], segments[..., 0] + 0.5)
+    np.testing.assert_array_equal(real["segment_cost"][0], segments[..., :1] + 0.25)
+    np.testing.assert_array_equal(real["segment_last"][0], segments[-1] + 100)
+
+
+@pytest.mark.parametrize("ratio", [0.0, 1.0])
+def test_practice_that_does_not_help_is_undone_whole(monkeypatch, ratio):
+    """Policy, critics, both Adams and the multiplier: all as before, or all moved on."""
+    monkeypatch.setattr(mbppo_lagrangian, "improvement", lambda *_: jnp.asarray(ratio))
+    config = replace(OWN, gate="reward", passes=2)
+    (before,) = own_epochs(replace(config, steps=2 * STEPS), [0])
+    _, after = own_epochs(config, [0])
+    assert [row["passes"] for row in (before.metrics[0], after.metrics[0])] == [2 * ratio] * 2
+    same = [
+        bool((a == b).all())
+        for a, b in zip(plain(before.state.learner), plain(after.state.learner), strict=True)
+    ]
+    assert all(same) if ratio == 0 else not any(same)
+    if ratio == 0:
+        learner = after.state.learner
+        np.testing.assert_array_equal(learner.multiplier.raw, [[config.multiplier.initial]])
+        moments = plain((learner.actor_moments, learner.critic_moments))
+        assert not any(np.any(m) for m in moments)
+
+
+class Huge(Drift):
+    """Rewards that square to infinity in single precision."""
+
+    def step(self, action):
+        obs, reward, *rest = super().step(action)
+        return obs, 1e30 * reward, *rest
+
+
+def test_numbers_out_of_range_stop_training_and_name_the_seed():
+    with pytest.raises(TrainingFault, match=r"seed 5: .* epoch 1\. Try a smaller"):
+        list(own_epochs(OWN, [5], Huge))
+
+
+def test_a_poisoned_learner_stops_training_and_names_its_seed(monkeypatch):
+    real = mbppo_lagrangian.ppo.update
+
+    def poisoned(config, learner, batch, lam, key):
+        learner, metrics = real(config, learner, batch, lam, key)
+        return jax.tree.map(lambda x: x * jnp.nan, learner), metrics
+
+    monkeypatch.setattr(mbppo_lagrangian.ppo, "update", poisoned)
+    with pytest.raises(TrainingFault, match=r"seed 5: .* epoch 1\. Try"):
+        list(own_epochs(replace(OWN, passes=2), [5, 6]))
+
+
+def test_what_was_written_before_a_fault_is_intact(monkeypatch, tmp_path):
+    real = mbppo_lagrangian.epochs
+    good = []
+
+    def breaks_down(*args):
+        good.append(next(real(*args)))
+        yield good[0]
+        raise TrainingFault("seed 0: it broke")
+
+    monkeypatch.setattr(mbppo_lagrangian, "epochs", breaks_down)
+    out = tmp_path / "run"
+    with pytest.raises(TrainingFault, match="it broke"):
+        runs.train(lambda n: adapt(Drift, num_envs=n), out=out, config=OWN, quiet=True)
+    folder = runs.RunFolder(out)
+    assert json.loads((out / "result.json").read_text()) == {"failed": "seed 0: it broke"}
+    written = Policy.load(out / "policy.npz")
+    for a, b in zip(written.weights, good[0].policy.weights, strict=True):
+        np.testing.assert_array_equal(a, b)
+    state, epoch = folder.read_state(good[0].state)
+    assert epoch == 1
+    for a, b in zip(plain(state), plain(good[0].state), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert len(folder.read_metrics()) == 1
