@@ -1,10 +1,9 @@
-"""Environments of one's own, of which nothing is known: solved to their known constrained optima."""
+"""Environments of which nothing is known, solved to constrained optima that are."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import Drift, TwoState, drift_offset
 
 from surefoot.algorithms import mbppo_lagrangian, ppo_lagrangian
 from surefoot.algorithms.mbppo_lagrangian import MBPPOConfig
@@ -15,6 +14,7 @@ from surefoot.learn.ppo import PPOConfig
 from surefoot.runs.evaluation import evaluate_policy
 from surefoot.world.ensemble import EnsembleConfig
 from surefoot.world.knowledge import BlackBox, targets_of
+from toys import Drift, TwoState, drift_offset
 
 DRIFT = MBPPOConfig(
     steps=800,

@@ -12,11 +12,12 @@ import surefoot
 from surefoot import cli
 from surefoot.envs import benchmark
 
-TINY = (
-    "--steps 40 --episodes 2 --horizon 5 --rollouts 6 --passes 1 --cost-limit 1 "
-    "--ensemble.members 3 --ensemble.elites 3 --ensemble.hidden 8 --ensemble.max-steps 10 "
-    "--ppo.hidden 8 --ppo.epochs 1 --ppo.minibatches 1 --env max_episode_steps=20"
-).split()
+TINY = [
+    "--steps=40", "--episodes=2", "--horizon=5", "--rollouts=6", "--passes=1", "--cost-limit=1",
+    "--ensemble.members=3", "--ensemble.elites=3", "--ensemble.hidden", "8",
+    "--ensemble.max-steps=10", "--ppo.hidden", "8", "--ppo.epochs=1", "--ppo.minibatches=1",
+    "--env", "max_episode_steps=20",
+]  # fmt: skip
 
 
 def typed(*words: str) -> subprocess.CompletedProcess:
@@ -221,8 +222,8 @@ def test_export_and_watch_a_run(call, trained, tmp_path):
 
 def test_benchmark_as_json(call, monkeypatch):
     monkeypatch.setattr(benchmark, "SECONDS", 0.05)
-    words = "benchmark env --tasks RCCar --num-envs 1 --threads 1 --json".split()
-    code, out, _ = call(*words)
+    options = ("--tasks", "RCCar", "--num-envs", "1", "--threads", "1", "--json")
+    code, out, _ = call("benchmark", "env", *options)
     (row,) = json.loads(out)
     assert code == 0
     assert (row["task"], row["num_envs"], row["threads"]) == ("RCCar", 1, 1)

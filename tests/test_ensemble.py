@@ -22,6 +22,7 @@ def make(n_binary=2):
         input_std=jnp.array([2.0, 0.5, 1.0, 3.0]),
         target_mean=jnp.array([10.0, 0.0, -1.0]),
         target_std=jnp.array([0.1, 4.0, 1.0]),
+        base_logits=jnp.arange(n_binary) - 1.5,
         elites=jnp.array([4, 0, 2]),
         holdout_loss=e.holdout_loss,
         activation=e.activation,
@@ -40,6 +41,7 @@ def by_hand(e, member, row):
     logvar = 0.5 - np.log1p(np.exp(0.5 - logvar))
     logvar = -10.0 + np.log1p(np.exp(logvar + 10.0))
     scale = np.float64(e.target_std)
+    logits = logits + np.float64(e.base_logits)
     return mean * scale + np.float64(e.target_mean), logvar + 2 * np.log(scale), logits
 
 

@@ -1,12 +1,9 @@
 """Imagined rollouts under models set by hand, against plain loops."""
 
-from functools import partial
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from toys import linear_ensemble
 
 from surefoot.envs.goal import GoalConfig
 from surefoot.envs.knowledge import EgoKnowledge
@@ -15,6 +12,7 @@ from surefoot.world import ensemble as ensembles
 from surefoot.world.ensemble import EnsembleConfig
 from surefoot.world.imagination import imagine
 from surefoot.world.knowledge import BlackBox
+from toys import linear_ensemble
 
 ACTIONS = ActionSpec(1, low=(-0.5,), high=(0.5,))
 # A turning, slowly growing system pushed by the action; the action is cut at 0.5.
@@ -44,8 +42,10 @@ def perfect_model(rewards=(1.0,), std=0.0, elites=None):
 KNOWLEDGE = BlackBox(2, cost_names=("a", "b"))
 
 
-@partial(jax.jit, static_argnames=("noise", "shift"))
-def roll(ensemble, key, member=None, states=jnp.asarray(STARTS, jnp.float32), noise=0.0, shift=0.0):
+@jax.jit
+def roll(ensemble, key, member=None, states=STARTS, noise=0.0, shift=0.0):
+    states = jnp.asarray(states, jnp.float32)
+
     def policy(obs, key):
         means = obs @ jnp.asarray(GAIN)[:, None] + shift
         return means + noise * jax.random.normal(key, means.shape)
@@ -128,6 +128,20 @@ def test_one_member_alone_and_elites_in_turn():
     assert 0 < (by_group[:, 0] < 100).sum() < HORIZON  # not always the same one
 
 
+def test_known_signals_see_the_action_as_the_world_does():
+    """A policy that asks for 3 gets 0.5, the bound; what it drew is kept for learning."""
+    knowledge = BlackBox(
+        2, terminates=False, reward_fn=lambda s, a, t: 2 * a[0], cost_fn=lambda s, a, t: a
+    )
+    still = linear_ensemble(np.zeros((1, 3, 2)), np.zeros((1, 2)), gaussian=2)
+    policy = lambda obs, key: jnp.full((6, 1), 3.0)
+    states = jnp.asarray(STARTS, jnp.float32)
+    rollout, _ = imagine(knowledge, ACTIONS, still, policy, states, 4, jax.random.key(0))
+    np.testing.assert_allclose(rollout.returns(), np.full(6, 4 * 1.0))
+    np.testing.assert_allclose(rollout.cost_returns(), np.full((6, 1), 4 * 0.5))
+    assert (rollout.action == 3.0).all()
+
+
 def test_imagined_features_stay_within_reach_of_the_data():
     model = eqx.tree_at(lambda e: e.input_std, perfect_model(), jnp.array([0.2, 1e3, 1.0]))
     states = jnp.asarray([[1.0, 8.0]])
@@ -147,14 +161,14 @@ def test_goals_are_drawn_anew_where_they_are_met():
     """Robots that stand still: half of them on their goal, the others away from it."""
     config, n, horizon = GoalConfig(observation="ego"), 64, 5
     knowledge = EgoKnowledge(config)
-    records = np.array(knowledge.initial_records(jax.random.key(0), n))
+    records = np.array(jax.jit(knowledge.initial_records, static_argnums=1)(jax.random.key(0), n))
     size = knowledge.robot.proprioception
     place = records[:, :2].copy()
     records[: n // 2, 3 + size : 5 + size] = place[: n // 2] + [0.1, 0.0]
     records[: n // 2, -1] = 0.75  # the distance before the step
-    states = knowledge.revive(jax.random.key(1), jnp.asarray(records))
-    config_ = EnsembleConfig(members=1, elites=1, hidden=(2,))
-    still = ensembles.init(config_, size + 2, size + 3, 0, jax.random.key(2))
+    states = jax.jit(knowledge.revive)(jax.random.key(1), jnp.asarray(records))
+    one = EnsembleConfig(members=1, elites=1, hidden=(2,))
+    still = ensembles.init(one, size + 2, size + 3, 0, jax.random.key(2))
     quiet = jax.tree.map(jnp.zeros_like, still.members)
     quiet = eqx.tree_at(
         lambda m: (m.min_logvar, m.max_logvar), quiet, (still.members.min_logvar * 5,) * 2
@@ -180,7 +194,6 @@ def test_goals_are_drawn_anew_where_they_are_met():
     # The policy sees the new goal from the step after on, in the robot's own frame.
     heading, offset = records[:, 2], goals - place
     cos, sin = np.cos(heading), np.sin(heading)
-    ego = np.stack(
-        [cos * offset[:, 0] + sin * offset[:, 1], cos * offset[:, 1] - sin * offset[:, 0]]
-    )
-    np.testing.assert_allclose(rollout.obs[1, :, size : size + 2], ego.T, atol=1e-4)
+    x, y = offset.T
+    ego = np.stack([cos * x + sin * y, cos * y - sin * x], 1)
+    np.testing.assert_allclose(rollout.obs[1, :, size : size + 2], ego, atol=1e-4)

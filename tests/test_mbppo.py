@@ -7,19 +7,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import Drift
 
 import surefoot
-from surefoot.algorithms import mbppo_lagrangian
+from surefoot.algorithms import mbppo_lagrangian, ppo_lagrangian
 from surefoot.algorithms.collect import Episodes, Experience
 from surefoot.algorithms.common import TrainingFault
 from surefoot.algorithms.mbppo_lagrangian import MBPPOConfig
+from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.envs.adapters import adapt
+from surefoot.learn import ppo
 from surefoot.learn.ppo import PPOConfig
 from surefoot.policy import Policy
 from surefoot.runs import train as runs
 from surefoot.world.ensemble import EnsembleConfig
 from surefoot.world.knowledge import BlackBox
+from toys import Drift
 
 STEPS = 20
 TINY = MBPPOConfig(
@@ -123,16 +125,15 @@ def test_real_segments_never_run_over_the_end_of_an_episode():
         episodes=[Episodes(np.ones(4), np.array([[1.0], [2.0], [3.0], [6.0]]), np.full(4, 3))],
     )
     config = replace(TINY, horizon=horizon, rollouts=600, real_share=0.5)
-    real = mbppo_lagrangian._real(config, experience, [0])
+    real = mbppo_lagrangian._real(config, experience, [0], 12)
     np.testing.assert_allclose(real["cost"], [[3.0]])
     np.testing.assert_allclose(real["cost_error"], [[np.std([1, 2, 3, 6], ddof=1) / 2]])
     segments = real["segment_obs"][0]
     assert segments.shape == (horizon, 300, 2)
     allowed = {(t, 0) for t in (3, 4, 8)} | {(t, 1) for t in range(9)}
     assert {tuple(map(int, start)) for start in segments[0]} == allowed
-    np.testing.assert_array_equal(
-        segments, segments[:1] + np.arange(horizon)[:, None, None] * [1, 0]
-    )
+    later = np.arange(horizon)[:, None, None] * [1, 0]
+    np.testing.assert_array_equal(segments, segments[:1] + later)
     np.testing.assert_array_equal(real["segment_action"][0], segments * 10)
     np.testing.assert_array_equal(real["segment_reward"][0], segments[..., 0] + 0.5)
     np.testing.assert_array_equal(real["segment_cost"][0], segments[..., :1] + 0.25)
@@ -172,16 +173,28 @@ def test_numbers_out_of_range_stop_training_and_name_the_seed():
         list(own_epochs(OWN, [5], Huge))
 
 
-def test_a_poisoned_learner_stops_training_and_names_its_seed(monkeypatch):
-    real = mbppo_lagrangian.ppo.update
+@pytest.fixture
+def poisoned(monkeypatch):
+    """Updates that break what they learn while their metrics look well."""
+    real = ppo.update
 
-    def poisoned(config, learner, batch, lam, key):
-        learner, metrics = real(config, learner, batch, lam, key)
+    def update(*args):
+        learner, metrics = real(*args)
         return jax.tree.map(lambda x: x * jnp.nan, learner), metrics
 
-    monkeypatch.setattr(mbppo_lagrangian.ppo, "update", poisoned)
+    monkeypatch.setattr(ppo, "update", update)
+
+
+def test_a_poisoned_learner_stops_training_and_names_its_seed(poisoned):
     with pytest.raises(TrainingFault, match=r"seed 5: .* epoch 1\. Try"):
-        list(own_epochs(replace(OWN, passes=2), [5, 6]))
+        next(own_epochs(replace(OWN, passes=1), [5, 6]))
+
+
+def test_a_poisoned_learner_stops_training_without_a_model_too(poisoned):
+    config = PPOLagrangianConfig(steps=40, steps_per_epoch=40, ppo=OWN.ppo)
+    make = lambda n, _: adapt(Drift, num_envs=n)
+    with pytest.raises(TrainingFault, match=r"seed 5: .* epoch 1 .* Try"):
+        next(ppo_lagrangian.epochs(config, make, [5, 6]))
 
 
 def test_what_was_written_before_a_fault_is_intact(monkeypatch, tmp_path):

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import Script
 
 from surefoot.algorithms.mbppo_lagrangian import MBPPOConfig
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
@@ -22,6 +21,7 @@ from surefoot.policy import Policy
 from surefoot.runs import train as runs
 from surefoot.runs.evaluation import evaluate_policy
 from surefoot.runs.folder import RunFolder, config_dict, config_from
+from toys import Script, TwoState
 
 PPO = PPOConfig(hidden=(8,), epochs=2, critic_epochs=2, minibatches=2, normalise_observations=True)
 TINY = PPOLagrangianConfig(steps=80, cost_limit=1.0, steps_per_epoch=40, ppo=PPO)
@@ -34,7 +34,7 @@ def run(tmp_path_factory):
     options = {"max_episode_steps": 20}
     return runs.train(
         "PointGoal", "ppo-lagrangian", seeds=2, seed=4, out=out, config=TINY, task_options=options,
-        quiet=True,
+        quiet=True, tensorboard=True,
     )  # fmt: skip
 
 
@@ -139,6 +139,7 @@ def test_states_survive_the_disk(tmp_path):
 def test_a_run_holds_what_it_should(run):
     names = {p.name for p in run.iterdir()}
     assert names >= {"config.json", "metrics.csv", "result.json", "policy.npz", "log.txt"}
+    assert any(name.startswith("events.out.tfevents") for name in names)
     info = json.loads((run / "config.json").read_text())
     assert info["seeds"] == [4, 5] and info["task_options"] == {"max_episode_steps": 20}
     assert config_from(PPOLagrangianConfig, info["config"]) == TINY
@@ -230,13 +231,11 @@ def test_a_wrong_argument_is_said_before_a_folder_exists(arguments, message, tmp
     assert not (tmp_path / "run").exists()
 
 
-def policy(bias, discrete=False):
-    """Always the same action; of two choices, the second with odds e^bias."""
-    bias = np.atleast_2d(np.asarray(bias, np.float32))
-    log_std = None if discrete else np.full_like(bias, -1.0)
-    low, high = (np.zeros(0),) * 2 if discrete else (np.full(1, -1.0), np.full(1, 1.0))
-    weights = np.zeros((len(bias), 1, bias.shape[1]), np.float32)
-    return Policy((weights,), (bias,), log_std, low, high)
+def policy(bias):
+    """For each seed a policy that always means the same action."""
+    bias = np.asarray(bias, np.float32).reshape(-1, 1)
+    weights, log_std = np.zeros((len(bias), 1, 1), np.float32), np.full_like(bias, -1.0)
+    return Policy((weights,), (bias,), log_std, np.full(1, -1.0), np.full(1, 1.0))
 
 
 def scripted(costs):
@@ -261,7 +260,7 @@ def test_evaluation_by_hand():
 def test_evaluation_keeps_seeds_apart():
     """The first two environments are seed 3's, the others seed 8's, each with its own policy."""
     found = evaluate_policy(
-        scripted((1, 3, 10, 30)), policy([[0.5], [-0.5]]), [3, 8], 2, 1, 18.0, deterministic=True
+        scripted((1, 3, 10, 30)), policy([0.5, -0.5]), [3, 8], 2, 1, 18.0, deterministic=True
     )
     assert [row["seed"] for row in found["seeds"]] == [3, 8]
     np.testing.assert_allclose([row["reward"] for row in found["seeds"]], [3.0, -3.0])
@@ -283,11 +282,10 @@ def test_short_episodes_do_not_count_more_often():
 
 
 def test_a_discrete_policy_is_deterministic_when_asked():
-    from toys import TwoState
-
     make = lambda: adapt(TwoState, num_envs=50)
-    bold = policy([[0.0, 0.3]], discrete=True)
-    bold = Policy((np.zeros((1, 2, 2), np.float32),), bold.biases, None, bold.low, bold.high)
+    bias = np.array([[0.0, 0.3]], np.float32)  # the second choice somewhat more often
+    none = np.zeros(0)
+    bold = Policy((np.zeros((1, 2, 2), np.float32),), (bias,), None, none, none)
     certain = evaluate_policy(make(), bold, [0], 50, 1, 100.0, deterministic=True)
     drawn = evaluate_policy(make(), bold, [0], 50, 1, 100.0)
     assert certain["reward"] == pytest.approx(TwoState.optimum(1e3), abs=0.5)  # always action 1
@@ -304,7 +302,7 @@ def test_several_constraints_are_each_held_to_the_limit():
             self.pair = next(rows)
 
         def step(self, action):
-            *rest, info = super().step(action)
+            *rest, _ = super().step(action)
             return *rest, {"cost": np.array(self.pair)}
 
     env = adapt(Two, cost_names=("a", "b"), num_envs=3)

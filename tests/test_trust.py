@@ -6,12 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from toys import linear_ensemble
 
 from surefoot.spaces import ActionSpec
 from surefoot.world import trust
 from surefoot.world.imagination import imagine
 from surefoot.world.knowledge import BlackBox
+from toys import linear_ensemble
 
 ACTIONS = ActionSpec(1, low=(-5.0,), high=(5.0,))
 DRIFTS = np.array([-0.2, -0.1, 0.1, 0.2])
@@ -38,7 +38,8 @@ def ratio(key, std_model, new, old, reward, rollouts=8):
 
         return within
 
-    return trust.performance_ratio(std_model.elites, score(new), score(old))
+    over_elites = lambda action: jax.vmap(score(action))(std_model.elites)
+    return trust.performance_ratio(over_elites(new), over_elites(old))
 
 
 def near_two(s, a, after):
@@ -61,10 +62,10 @@ def test_a_clear_improvement_scores_one_and_a_clear_worsening_zero():
 
 
 def test_members_disagree_where_their_worlds_do():
-    """Doing nothing or pushing by 0.15: the rightward-drifting members hold against the push.
+    """To push by 0.15 or not, where rest at 0 is best and there is no noise.
 
-    Without noise member i ends up at k (a + drift_i) after k steps, so pushing pays in
-    -(s^2) where |0.15 + drift| < |drift|: for drifts -0.2 and -0.1, at 0.05 either way.
+    After k steps member i is at k (a + drift_i), so a push pays where |0.15 + drift| < |drift|:
+    for the drifts -0.2 and -0.1, which leave 0.05 either way, and for no other.
     """
     assert ratio(jax.random.key(0), model(0.0), 0.15, 0.0, near_zero) == 0.5
 

@@ -307,7 +307,9 @@ def main(argv: list[str] | None = None) -> None:
 
         near = get_close_matches(name, COMMANDS, n=1)
         hint = f" Did you mean [bold]{near[0]}[/]?" if near else ""
-        err.print(f"[red]surefoot:[/] unknown command {escape(repr(name))}.{hint} See surefoot --help.")
+        err.print(
+            f"[red]surefoot:[/] unknown command {escape(repr(name))}.{hint} See surefoot --help."
+        )
         sys.exit(2)
     try:
         command = COMMANDS[name][0]

@@ -4,6 +4,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 import numpy as np
 
 from surefoot.learn.ppo import Learner
@@ -96,7 +97,7 @@ class Collector:
         finished: list[list[tuple]] = [[] for _ in self.seeds]
         noise = self._noise(policy, steps, greedy)
         for t in range(steps):
-            before = None if self.knowledge is None else self.knowledge.record(self.env.state())
+            before = None if self.knowledge is None else self.env.state()
             obs = self._split(self.obs)
             action = policy.sample(obs, noise[t])
             sent = actions.to_env(action).reshape(self.env.num_envs, *action.shape[2:])
@@ -105,10 +106,8 @@ class Collector:
             cost = np.asarray(info["cost"], np.float64).reshape(self.env.num_envs, -1)
             follow = info["final_obs"] if "final_obs" in info else self.obs
             next_obs = np.where(ended[:, None], follow, self.obs) if ended.any() else self.obs
-            after = None if self.knowledge is None else self.knowledge.record(self.env.outcome)
-            rows.append(
-                (obs, action, reward, cost, next_obs, terminated, ended, before, after)
-            )
+            after = None if self.knowledge is None else self.env.outcome
+            rows.append((obs, action, reward, cost, next_obs, terminated, ended, before, after))
             self._count(reward, cost, ended, finished)
             for i in np.flatnonzero(ended):
                 self._starts[i // self.per_seed].append(self.obs[i])
@@ -142,7 +141,6 @@ class Collector:
             self._reward[i], self._cost[i], self._length[i] = 0.0, 0.0, 0
 
     def _experience(self, rows: list[tuple], finished: list[list[tuple]]) -> Experience:
-        known = rows[0][7] is not None
         k = self._cost.shape[1]
         return Experience(
             seeds=self.seeds,
@@ -153,8 +151,8 @@ class Collector:
             next_obs=self._stack(rows, 4),
             terminated=self._stack(rows, 5, bool),
             ended=self._stack(rows, 6, bool),
-            before=self._stack(rows, 7) if known else None,
-            after=self._stack(rows, 8) if known else None,
+            before=self._records([row[7] for row in rows]),
+            after=self._records([row[8] for row in rows]),
             episodes=[
                 Episodes(
                     np.array([e[0] for e in seed]),
@@ -164,6 +162,15 @@ class Collector:
                 for seed in finished
             ],
         )
+
+    def _records(self, states: list[Any]) -> np.ndarray | None:
+        """Records [S, T, n, R] of real states, all made in one go."""
+        if self.knowledge is None:
+            return None
+        joined = jax.tree.map(lambda *parts: np.concatenate(parts), *states)
+        records = self.knowledge.record(joined)
+        shape = (len(states), len(self.seeds), self.per_seed, -1)
+        return records.reshape(shape).swapaxes(0, 1)
 
     def _stack(self, rows: list[tuple], i: int, dtype: Any = np.float32) -> np.ndarray:
         return np.stack([self._split(row[i]) for row in rows], 1).astype(dtype)

@@ -76,6 +76,12 @@ def over_seeds(
     return jax.jit(single if seeds == 1 else many, donate_argnums=donate)
 
 
+def all_finite(tree: Any) -> np.ndarray:
+    """For each seed of a tree with a leading axis of them, whether all its numbers are finite."""
+    leaves = [np.asarray(x) for x in jax.tree.leaves(tree)]
+    return np.all([np.isfinite(x).reshape(len(x), -1).all(1) for x in leaves], axis=0)
+
+
 def real_metrics(
     experience: Experience, totals: dict[str, Any], cost_limit: float
 ) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from surefoot.algorithms.common import (
     Epoch,
     Phases,
     TrainingFault,
+    all_finite,
     over_seeds,
     real_metrics,
     seed_keys,
@@ -106,7 +107,7 @@ class MBPPOConfig:
         if self.rollouts % self.ensemble.elites:
             raise ValueError(
                 f"rollouts={self.rollouts} must be a multiple of ensemble.elites="
-                f"{self.ensemble.elites}; {self.rollouts // self.ensemble.elites * self.ensemble.elites} would do"
+                f"{self.ensemble.elites}; {-(-self.rollouts // self.ensemble.elites) * self.ensemble.elites} would do"
             )
         for name, choices in (
             ("model", ("ego", "paper", "black-box")), ("gate", ("none", "reward", "lagrangian")),
@@ -245,7 +246,6 @@ def practise(
     real: dict[str, Array],
     active: Bool[Array, ""],
     first: Bool[Array, ""],
-    with_real: bool,
 ) -> tuple[State, Bool[Array, ""], dict[str, Array]]:
     """Lines 6 to 16: one pass. Returns the state, whether another pass is worth it, and metrics."""
     key, start_key, age_key, roll_key, update_key, trust_key = jax.random.split(state.key, 6)
@@ -278,7 +278,7 @@ def practise(
         learner = eqx.tree_at(lambda s: s.multiplier, old, moved)
         lam = multiplier.value(config.multiplier, moved)
     # Lines 9 and 11 to 15: K steps on the policy and the critics.
-    batch = to_batch(rollout, real if with_real else None)
+    batch = to_batch(rollout, real, first)
     learner, metrics = ppo.update(config.ppo, learner, batch, lam, update_key)
     learner = ppo.observe(learner, batch.obs)
     # Lines 16 and 5: is it better in enough of the elites? If not, nothing of the pass is kept.
@@ -288,7 +288,9 @@ def practise(
         helped = pr >= config.pr_threshold - 1e-6
     keep = active & helped
     choose = lambda a, b: jax.tree.map(lambda x, y: jnp.where(keep, x, y), a, b)
-    state = State(choose(learner, old), state.ensemble, dreams, gap, key)
+    moved = State(choose(learner, old), state.ensemble, dreams, gap, key)
+    # A seed that has stopped stays as it is while its neighbours go on.
+    state = jax.tree.map(lambda x, y: jnp.where(active, x, y), moved, state)
     metrics |= {
         "imagined_reward": rollout.returns()[judged].mean() * per_episode,
         "imagined_cost": imagined if config.anchor else imagined * per_episode,
@@ -299,8 +301,8 @@ def practise(
     return state, keep, metrics
 
 
-def to_batch(rollout: Rollout, real: dict[str, Array] | None) -> ppo.Batch:
-    """Imagined rollouts as the learner takes them, beside real ones of the same length if given."""
+def to_batch(rollout: Rollout, real: dict[str, Array], first: Bool[Array, ""]) -> ppo.Batch:
+    """Imagined rollouts as the learner takes them, beside real ones that count in the first pass."""
     horizon = rollout.reward.shape[0]
     last = jnp.zeros(rollout.reward.shape, bool).at[-1].set(True)
     batch = ppo.Batch(
@@ -313,19 +315,18 @@ def to_batch(rollout: Rollout, real: dict[str, Array] | None) -> ppo.Batch:
         ended=last | rollout.terminated,
         weight=rollout.alive,
     )
-    if real is None:
+    if "segment_reward" not in real:
         return batch
     width = real["segment_reward"].shape[1]
-    never = jnp.zeros((horizon, width), bool)
     segments = ppo.Batch(
         obs=real["segment_obs"],
         action=real["segment_action"],
         reward=real["segment_reward"],
         cost=real["segment_cost"],
         next_obs=real["segment_last"][None],
-        terminated=never,
-        ended=never.at[-1].set(True),
-        weight=jnp.ones((horizon, width)),
+        terminated=real["segment_terminated"],
+        ended=jnp.zeros((horizon, width), bool).at[-1].set(True),
+        weight=jnp.full((horizon, width), first * 1.0),
     )
     return jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), batch, segments)
 
@@ -345,20 +346,20 @@ def improvement(
     states = starting_states(config, world, memory, count, config.pr_rollouts, state_key)
     discount = config.ppo.gamma ** jnp.arange(config.pr_horizon)[:, None]
 
-    def score(learner: ppo.Learner) -> trust.Score:
-        def within(member: Array) -> Array:
-            seen, _ = imagine(
-                world.knowledge, world.actions, state.ensemble, learner.sample, states,
-                config.pr_horizon, luck, member,
-            )  # fmt: skip
-            value = seen.reward
-            if config.gate == "lagrangian":
-                value = value - seen.cost @ lam
-            return jnp.sum(value * seen.alive * discount, 0).mean()
+    def score(learner: ppo.Learner, member: Array) -> Array:
+        seen, _ = imagine(
+            world.knowledge, world.actions, state.ensemble, learner.sample, states,
+            config.pr_horizon, luck, member,
+        )  # fmt: skip
+        value = seen.reward
+        if config.gate == "lagrangian":
+            value = value - seen.cost @ lam
+        return jnp.sum(value * seen.alive * discount, 0).mean()
 
-        return within
-
-    return trust.performance_ratio(state.ensemble.elites, score(new), score(state.learner))
+    both = jax.tree.map(lambda a, b: jnp.stack([a, b]), new, state.learner)
+    over_elites = jax.vmap(score, (None, 0))
+    scores = jax.vmap(over_elites, (0, None))(both, state.ensemble.elites)
+    return trust.performance_ratio(scores[0], scores[1])
 
 
 def epochs(
@@ -387,18 +388,14 @@ def epochs(
     fitting_ = over_seeds(
         lambda state, memory, count: fit_world(config, state, memory, count), len(seeds), shared=(2,)
     )
-    passing = [
-        over_seeds(
-            lambda state, memory, count, real, active, first, w=with_real: practise(
-                config, world, state, memory, count, real, active, first, w
-            ),
-            len(seeds), shared=(2, 5),
-        )  # fmt: skip
-        for with_real in (False, True)
-    ]
+    passing = over_seeds(
+        lambda state, memory, count, real, active, first: practise(
+            config, world, state, memory, count, real, active, first
+        ),
+        len(seeds), shared=(2, 5),
+    )  # fmt: skip
     phases = Phases()
     totals = {"violations": np.zeros(len(seeds)), "steps": 0}
-    rng = np.random.default_rng(seeds[0])
     for number in range(count_epochs):
         with phases("collect"):
             policy = numpy_policy(state.learner, world.actions)
@@ -409,21 +406,26 @@ def epochs(
             count = count + batch
             state, fit = jax.block_until_ready(fitting_(state, memory, count))
         with phases("practise"):
-            real = _real(config, experience, seeds)
-            active = jnp.ones(len(seeds), bool)
-            passes, history = np.zeros(len(seeds), int), []
+            real = _real(config, experience, seeds, episode_steps)
+            active, passes = jnp.ones(len(seeds), bool), np.zeros(len(seeds), int)
+            first = last = None
             for i in range(config.passes):
-                mixed = i == 0 and "segment_reward" in real
-                state, active, metrics = passing[mixed](
+                before = active
+                state, active, now = passing(
                     state, memory, count, real, active, jnp.asarray(i == 0)
                 )
-                passes += np.asarray(active)
-                history.append(metrics)
-                if config.gate != "none" and not np.asarray(active).any():
-                    break
+                # Of seeds that have stopped, the last pass they took part in is reported.
+                last = now if last is None else _where(before, now, last)
+                first = last if first is None else first
+                if config.gate != "none":
+                    passes += np.asarray(active)
+                    if not np.asarray(active).any():
+                        break
+                else:
+                    passes += 1
             jax.block_until_ready(state)
         metrics = real_metrics(experience, totals, config.cost_limit)
-        first, last = jax.device_get(history[0]), jax.device_get(history[-1])
+        first, last = jax.device_get(first), jax.device_get(last)
         model = np.asarray(fit.holdout_mse).mean(-1)
         gap = np.asarray(jax.vmap(trust.Gap.value)(state.gap))
         for s, row in enumerate(metrics):
@@ -450,6 +452,12 @@ def epochs(
         yield Epoch(number + 1, count_epochs, metrics, state, numpy_policy(state.learner, world.actions), phases.seconds())
 
 
+def _where(condition: Bool[Array, " S"], new: Any, old: Any) -> Any:
+    """Seed by seed, one tree or the other."""
+    pick = lambda a, b: jnp.where(condition.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+    return jax.tree.map(pick, new, old)
+
+
 def _rows(experience: Experience, collector: Collector, world: World) -> dict[str, np.ndarray]:
     """Real steps flattened to [S, N, …] for the memory."""
     flat = lambda x: x.reshape(x.shape[0], -1, *x.shape[3:])
@@ -470,15 +478,18 @@ def _rows(experience: Experience, collector: Collector, world: World) -> dict[st
 
 
 def _real(
-    config: MBPPOConfig, experience: Experience, seeds: list[int]
+    config: MBPPOConfig, experience: Experience, seeds: list[int], episode_steps: int
 ) -> dict[str, np.ndarray]:
     """What practice needs of the real batch: its cost, and segments of H steps to mix in."""
-    k = experience.cost.shape[-1]
+    costs, errors = [], []
+    for s, episodes in enumerate(experience.episodes):
+        # Where no episode ended, the steps must tell: a guess as uncertain as it is large.
+        guess = experience.cost[s].mean((0, 1)) * episode_steps
+        costs.append(episodes.mean_cost() if len(episodes.cost) else guess)
+        errors.append(episodes.cost_error() if len(episodes.cost) else guess)
     out: dict[str, Any] = {
-        "cost": np.stack(
-            [e.mean_cost() if len(e.cost) else np.zeros(k) for e in experience.episodes]
-        ).astype(np.float32),
-        "cost_error": np.stack([e.cost_error() for e in experience.episodes]).astype(np.float32),
+        "cost": np.stack(costs).astype(np.float32),
+        "cost_error": np.stack(errors).astype(np.float32),
     }
     wanted, horizon = round(config.real_share * config.rollouts), config.horizon
     steps, width = experience.reward.shape[1:]
@@ -499,9 +510,9 @@ def _real(
         take = lambda x, t=t, c=c, s=s: x[s][t, c]
         parts.append(
             (take(experience.obs), take(experience.action), take(experience.reward),
-             take(experience.cost), take(experience.next_obs)[-1])
+             take(experience.cost), take(experience.next_obs)[-1], take(experience.terminated))
         )  # fmt: skip
-    names = ("obs", "action", "reward", "cost", "last")
+    names = ("obs", "action", "reward", "cost", "last", "terminated")
     for i, name in enumerate(names):
         out[f"segment_{name}"] = np.stack([p[i] for p in parts])
     return out
@@ -509,10 +520,13 @@ def _real(
 
 def _check(state: State, metrics: list[dict], fit: fitting.FitMetrics) -> None:
     """Stop before anything broken is written down."""
+    sound = all_finite(state.learner)
     for s, row in enumerate(metrics):
         bad = [k for k in ("imagined_reward", "imagined_cost", "lambda", "kl") if not np.isfinite(row[k])]
         if not bool(np.asarray(fit.finite)[s]):
             bad.append("model fit")
+        if not sound[s]:
+            bad.append("policy or critics")
         if bad:
             raise TrainingFault(
                 f"seed {row['seed']}: {', '.join(bad)} became NaN or infinite in epoch "

@@ -19,6 +19,7 @@ from surefoot.algorithms.common import (
     Epoch,
     Phases,
     TrainingFault,
+    all_finite,
     over_seeds,
     real_metrics,
     seed_keys,
@@ -135,6 +136,7 @@ def epochs(
             state, metrics = jax.block_until_ready(updating(state, to_batch(experience), cost))
         rows = real_metrics(experience, totals, config.cost_limit)
         metrics = jax.device_get(metrics)
+        finite = all_finite(state.learner)
         for s, row in enumerate(rows):
             row |= {
                 "lambda": float(metrics["lambda"][s].sum()),
@@ -142,7 +144,8 @@ def epochs(
                 "entropy": float(metrics["entropy"][s]),
                 "actor_steps": int(metrics["actor_steps"][s]),
             }
-            if not all(np.isfinite(row[name]) for name in ("lambda", "kl", "entropy")):
+            # Its last step may have broken a policy whose metrics still looked well.
+            if not (finite[s] and np.isfinite([row["lambda"], row["kl"], row["entropy"]]).all()):
                 raise TrainingFault(
                     f"seed {seeds[s]}: the update of epoch {row['epoch']} became NaN or infinite. "
                     f"Try a smaller ppo.actor_learning_rate or ppo.normalise_observations"

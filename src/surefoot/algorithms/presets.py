@@ -41,16 +41,16 @@ def _default(task: str | None, device: str) -> MBPPOConfig:
     of whole episodes.
     """
     small = device == "cpu"
-    return MBPPOConfig(
+    config = MBPPOConfig(
         steps=13_500 if small else 24_000,
         episodes=3 if small else 4,
         model="ego",
         horizon=80,
         rollouts=576 if small else 2040,
         carry=0.25,
-        passes=40 if small else 80,
+        passes=40 if small else 300,
         real_share=0.0,
-        beta=0.6,
+        beta=0.6 if small else 0.7,
         anchor=True,
         gap_memory=0.8,
         gate="none",
@@ -65,7 +65,9 @@ def _default(task: str | None, device: str) -> MBPPOConfig:
             minimum_log_std=-1.6,
             scale_costs=True,
         ),
-        multiplier=MultiplierConfig(kind="softplus", initial=0.07, learning_rate=0.022),
+        multiplier=MultiplierConfig(
+            kind="softplus", initial=0.07, learning_rate=0.022 if small else 0.006
+        ),
         ensemble=EnsembleConfig(
             members=5 if small else 8,
             elites=3 if small else 6,
@@ -73,6 +75,23 @@ def _default(task: str | None, device: str) -> MBPPOConfig:
             max_steps=800 if small else 2000,
         ),
     )
+    if task == "CarGoal":
+        return replace(config, steps=30_000, episodes=4)
+    if task and task.startswith("Doggo"):
+        # Walking takes more data, and a fallen robot must be imagined too: start from past states.
+        return replace(
+            config,
+            steps=144_000,
+            episodes=24,
+            horizon=100,
+            rollouts=768 if small else 1536,
+            passes=60 if small else 100,
+            carry=0.0,
+            replay_share=0.5,
+            ppo=replace(config.ppo, hidden=(128, 128), minimum_log_std=-1.0),
+            ensemble=replace(config.ensemble, hidden=(200, 200, 200, 200), max_steps=3000),
+        )
+    return config
 
 
 def _known(field: str, value: str, choices: tuple[str, ...]) -> None:

@@ -354,11 +354,11 @@ def paper_state(robot: robots.Robot, state: GoalState) -> np.ndarray:
         "yaw_rate": yaw_rate,
         "magnetometer": -0.5 * state.rotation[:, 1],
     }
+    points = np.concatenate([state.goal[:, None], state.hazards], 1)
     return np.concatenate(
         [sensors[name] for name in robot.paper_sensors]
         + [
-            _in_body(state, state.goal[:, None])[:, 0],
-            _in_body(state, state.hazards).reshape(n, -1),
+            _in_body(state, points).reshape(n, -1),
             state.rotation[:, 0, :2],
             state.position[:, :2],
         ],

@@ -69,6 +69,10 @@ def train(
         find_task(name)
     if config is None:
         config = preset_config(algorithm, preset, name, jax.default_backend())
+    elif isinstance(config, MBPPOConfig):
+        algorithm = "mbppo-lagrangian"
+    else:
+        algorithm = "ppo-lagrangian" if config.constrained else "ppo"
     if name is None and isinstance(config, MBPPOConfig):
         config = replace(config, model="black-box")
     config = _changed(config, changes)
