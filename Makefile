@@ -27,8 +27,8 @@ test-all: setup
 	$(BIN)/python -m pytest -n 2
 
 lint: setup
-	$(BIN)/ruff check src tests
-	$(BIN)/ruff format --check src tests
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/ruff format --check src tests benchmarks examples
 
 types: setup
 	$(BIN)/pyright

@@ -15,7 +15,13 @@ import numpy as np
 import surefoot
 
 # Share of the steps per task, so that each takes its part of the time.
-SHARES = {"PointGoal": 0.6, "CarGoal": 0.15, "DoggoGoal": 0.08, "DoggoGoalOpenAI": 0.07, "RCCar": 0.1}
+SHARES = {
+    "PointGoal": 0.6,
+    "CarGoal": 0.15,
+    "DoggoGoal": 0.08,
+    "DoggoGoalOpenAI": 0.07,
+    "RCCar": 0.1,
+}
 
 
 def peak_mib() -> float:

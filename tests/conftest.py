@@ -1,4 +1,4 @@
-"""Shared by all tests: shapes checked at run time, and compiled programs kept between runs."""
+"""Shared by all tests: where recordings lie, and compiled programs kept between runs."""
 
 import os
 from pathlib import Path

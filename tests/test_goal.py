@@ -102,7 +102,7 @@ def test_action_repeat_adds_up():
     repeat.reset()
     action = np.array([[0.7, 0.3]])
     total = sum(single.step(action)[1][0] for _ in range(5))
-    obs, reward, *_ = repeat.step(action)
+    _, reward, *_ = repeat.step(action)
     assert reward[0] == pytest.approx(total, abs=1e-14)
     assert repeat.elapsed[0] == 5
 
@@ -178,7 +178,7 @@ def test_a_simulation_that_blows_up_ends_its_episode():
     env = surefoot.make("CarGoal", num_envs=3, seed=0)
     env.reset()
     env._qvel[1, 0] = 1e11
-    obs, reward, _, truncated, info = env.step(np.zeros((3, 2)))
+    obs, reward, _, truncated, _ = env.step(np.zeros((3, 2)))
     assert truncated.tolist() == [False, True, False]
     assert reward[1] == -10 and env.failures == 1
     assert np.isfinite(obs).all()
@@ -217,7 +217,7 @@ def test_a_layout_that_nearly_fits_is_refused_at_reset():
     assert config.hazards == 75
     from surefoot.envs import layout
 
-    draw = lambda low, high, rng=np.random.RandomState(0): rng.uniform(low, high)
+    draw = np.random.RandomState(0).uniform
     attempts, layout.LAYOUT_ATTEMPTS = layout.LAYOUT_ATTEMPTS, 20
     try:
         with pytest.raises(ImpossibleLayout, match="77 objects"):

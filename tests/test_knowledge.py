@@ -4,10 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from conftest import DATA
 from scipy import stats
 
 import surefoot
+from conftest import DATA
 from surefoot.envs import geometry
 from surefoot.envs.goal import GoalConfig
 from surefoot.envs.knowledge import goal_knowledge
@@ -151,7 +151,7 @@ def test_new_goals_in_imagination_follow_the_tasks_rule():
     from surefoot.envs.knowledge import arrive
 
     at_goal = state.course.goal  # every robot jumps onto its goal
-    course, reward, cost, met = jax.vmap(lambda c, p: arrive(config, c, p))(state.course, at_goal)
+    course, reward, _, met = jax.vmap(lambda c, p: arrive(config, c, p))(state.course, at_goal)
     assert met.all() and (course.used >= 1).all()
     np.testing.assert_allclose(reward, np.clip(state.course.distance + 1, -10, 10), rtol=1e-5)
     gap = np.linalg.norm(course.goal - at_goal, axis=-1)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 import surefoot
-from surefoot.algorithms import mbppo_lagrangian, ppo_lagrangian
+from surefoot.algorithms import mbppo_host, mbppo_lagrangian, ppo_lagrangian
 from surefoot.algorithms.collect import Episodes, Experience
 from surefoot.algorithms.common import TrainingFault
-from surefoot.algorithms.mbppo_lagrangian import MBPPOConfig
+from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.envs.adapters import adapt
 from surefoot.learn import ppo
@@ -125,7 +125,7 @@ def test_real_segments_never_run_over_the_end_of_an_episode():
         episodes=[Episodes(np.ones(4), np.array([[1.0], [2.0], [3.0], [6.0]]), np.full(4, 3))],
     )
     config = replace(TINY, horizon=horizon, rollouts=600, real_share=0.5)
-    real = mbppo_lagrangian._real(config, experience, [0], 12)
+    real = mbppo_host.real_batch(config, experience, 12)
     np.testing.assert_allclose(real["cost"], [[3.0]])
     np.testing.assert_allclose(real["cost_error"], [[np.std([1, 2, 3, 6], ddof=1) / 2]])
     segments = real["segment_obs"][0]

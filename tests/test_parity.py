@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 import pytest
-from conftest import DATA
 
+from conftest import DATA
 from surefoot.envs.parity import check
 
 FILES = sorted(DATA.glob("*_*_?.npz"))

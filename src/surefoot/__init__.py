@@ -23,7 +23,7 @@ _FACE = {
     "Policy": ("surefoot.policy", "Policy"),
 }
 
-__all__ = ["__version__", *_FACE]
+__all__ = ["Policy", "__version__", "adapt", "evaluate", "load", "make", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -61,7 +61,11 @@ class Policy:
             heads = self.heads(rows)
             action = np.argmax(heads, -1) if noise is None else self.sample(rows, noise)
         else:
-            noise = np.zeros(self.actions) if rng is None else rng.normal(size=(len(rows), self.actions))
+            noise = (
+                np.zeros(self.actions)
+                if rng is None
+                else rng.normal(size=(len(rows), self.actions))
+            )
             action = np.clip(self.sample(rows, noise), self.low, self.high)
         return action[0] if np.ndim(obs) == 1 else action
 
@@ -96,7 +100,8 @@ class Policy:
         header = json.dumps({"format": FORMAT, "layers": len(self.weights)})
         temporary = path.with_name(f".{path.name}.partial.npz")
         try:
-            np.savez(temporary, header=np.array(header), **arrays)
+            # numpy says that any of the arrays might be the option `allow_pickle`.
+            np.savez(temporary, header=np.array(header), **arrays)  # pyright: ignore[reportArgumentType]
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
@@ -114,9 +119,11 @@ class Policy:
                 raise ValueError(f"{path} is damaged, or not a policy written by Surefoot")
             header = json.loads(str(data["header"]))
             if header["format"] != FORMAT:
-                raise ValueError(f"{path} has format {header['format']}; this version reads {FORMAT}")
+                raise ValueError(
+                    f"{path} has format {header['format']}; this version reads {FORMAT}"
+                )
             layers = range(header["layers"])
-            optional = lambda name: data[name] if name in data else None
+            optional = lambda name: data.get(name)
             return Policy(
                 tuple(data[f"weight_{i}"] for i in layers),
                 tuple(data[f"bias_{i}"] for i in layers),

@@ -73,7 +73,7 @@ class Collector:
         self.env, self.seeds, self.per_seed = env, seeds, per_seed
         # Of a black box, and of environments that tell no state, observations are the records.
         told = hasattr(env, "outcome") and not isinstance(knowledge, BlackBox)
-        self.knowledge = knowledge if told else None
+        self.knowledge: Any = knowledge if told else None
         self.rngs = [np.random.default_rng([seed, 1]) for seed in seeds]
         self.obs, _ = env.reset(seed=environment_seeds(seeds, per_seed))
         self._starts = [deque(seed, maxlen=STARTS) for seed in self._split(self.obs)]
@@ -104,7 +104,7 @@ class Collector:
             self.obs, reward, terminated, truncated, info = self.env.step(sent)
             ended = terminated | truncated
             cost = np.asarray(info["cost"], np.float64).reshape(self.env.num_envs, -1)
-            follow = info["final_obs"] if "final_obs" in info else self.obs
+            follow = info.get("final_obs", self.obs)
             next_obs = np.where(ended[:, None], follow, self.obs) if ended.any() else self.obs
             after = None if self.knowledge is None else self.env.outcome
             rows.append((obs, action, reward, cost, next_obs, terminated, ended, before, after))

@@ -68,9 +68,7 @@ def over_seeds(
         return jax.vmap(step, in_axes=axes)(*args)
 
     def single(*args: Any) -> Any:
-        inner = [
-            a if i in shared else jax.tree.map(lambda x: x[0], a) for i, a in enumerate(args)
-        ]
+        inner = [a if i in shared else jax.tree.map(lambda x: x[0], a) for i, a in enumerate(args)]
         return jax.tree.map(lambda x: x[None], step(*inner))
 
     return jax.jit(single if seeds == 1 else many, donate_argnums=donate)

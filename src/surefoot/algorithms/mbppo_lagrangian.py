@@ -2,13 +2,11 @@
 
 One epoch: collect real episodes; fit the ensemble to all real steps so far; practise in imagination
 (roll out, move the multiplier, improve the policy) for as long as it pays; go back to the world.
-All functions are for one seed; `epochs` runs several side by side.
+All functions are for one seed; `epochs` runs several side by side. Lines are those of Algorithm 1.
 """
 
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -16,104 +14,18 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from surefoot.algorithms.collect import Collector, Experience, numpy_policy
-from surefoot.algorithms.common import (
-    Epoch,
-    Phases,
-    TrainingFault,
-    all_finite,
-    over_seeds,
-    real_metrics,
-    seed_keys,
-)
+from surefoot.algorithms import mbppo_host as host
+from surefoot.algorithms.collect import Collector, numpy_policy
+from surefoot.algorithms.common import Epoch, Phases, over_seeds, real_metrics, seed_keys
+from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.learn import multiplier, ppo
 from surefoot.learn.multiplier import MultiplierConfig
-from surefoot.learn.ppo import PPOConfig
-from surefoot.spaces import ActionSpec
+from surefoot.spaces import ActionSpec, action_spec
 from surefoot.world import ensemble as ensembles
 from surefoot.world import fitting, trust
-from surefoot.world.ensemble import Ensemble, EnsembleConfig
+from surefoot.world.ensemble import Ensemble
 from surefoot.world.imagination import Rollout, imagine
 from surefoot.world.knowledge import Knowledge, targets_of
-
-
-@dataclass(frozen=True)
-class MBPPOConfig:
-    """MBPPO-Lagrangian. The defaults are the `paper` preset; `presets.py` has the others."""
-
-    steps: int = 450_000
-    """Real steps in all."""
-    cost_limit: float = 18.0
-    """Limit on the undiscounted cost of an episode; the same for each constraint."""
-    constrained: bool = True
-    """Whether the limit is kept; without, the multiplier stays at 0."""
-    episodes: int = 13
-    """Real episodes per epoch, collected side by side."""
-    model: Literal["ego", "paper", "black-box"] = "paper"
-    """What the ensemble predicts: the robot's own motion, the paper's state, or observations."""
-    horizon: int = 80
-    """Steps of an imagined rollout, H."""
-    rollouts: int = 378
-    """Imagined rollouts per pass; a multiple of the elites."""
-    carry: float = 0.0
-    """Share of the rollouts that go on from pass to pass through whole episodes; they tell what an
-    episode costs. The others start anew in every pass, which teaches faster."""
-    passes: int = 30
-    """Most passes of practice per epoch."""
-    real_share: float = 0.05
-    """Share of real rollouts in the first pass of an epoch."""
-    replay_share: float = 0.0
-    """Share of the rollouts that start from past real states rather than from resets."""
-    beta: float = 0.02
-    """The multiplier aims at beta times the limit."""
-    anchor: bool = False
-    """Judge costs per episode and put them right by the gap seen in the last real batch; without,
-    the cost of H imagined steps is held against beta times the limit, as in the paper."""
-    gap_memory: float = 0.0
-    """Share of the earlier gap between real and imagined cost that is kept."""
-    gate: Literal["none", "reward", "lagrangian"] = "reward"
-    """What the performance ratio compares; none practises for all passes."""
-    pr_threshold: float = 0.66
-    """Practice goes on while this share of the elites agrees that it helps."""
-    pr_rollouts: int = 64
-    """Paired rollouts per elite for the performance ratio."""
-    pr_horizon: int = 75
-    """Steps of those rollouts."""
-    ppo: PPOConfig = field(default_factory=lambda: PPOConfig(clip=0.1, value_targets="return"))
-    """The policy's learner."""
-    multiplier: MultiplierConfig = field(default_factory=MultiplierConfig)
-    """The multiplier's rule."""
-    ensemble: EnsembleConfig = field(default_factory=lambda: EnsembleConfig(max_steps=2000))
-    """The model of the world."""
-
-    @property
-    def carried(self) -> int:
-        """How many rollouts are carried from pass to pass."""
-        return round(self.carry * self.rollouts)
-
-    def __post_init__(self) -> None:
-        for name in ("steps", "episodes", "horizon", "rollouts", "passes", "pr_rollouts"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        for name in ("carry", "real_share", "replay_share", "gap_memory"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
-        if not self.cost_limit >= 0:
-            raise ValueError(f"cost_limit={self.cost_limit} must not be negative")
-        if not self.beta > 0:
-            raise ValueError(f"beta={self.beta} must be positive")
-        if not 0 < self.pr_threshold <= 1:
-            raise ValueError(f"pr_threshold={self.pr_threshold} must be above 0 and at most 1")
-        if self.rollouts % self.ensemble.elites:
-            raise ValueError(
-                f"rollouts={self.rollouts} must be a multiple of ensemble.elites="
-                f"{self.ensemble.elites}; {-(-self.rollouts // self.ensemble.elites) * self.ensemble.elites} would do"
-            )
-        for name, choices in (
-            ("model", ("ego", "paper", "black-box")), ("gate", ("none", "reward", "lagrangian")),
-        ):  # fmt: skip
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name}={getattr(self, name)!r} must be one of {choices}")
 
 
 class Dreams(eqx.Module):
@@ -152,7 +64,9 @@ class World(eqx.Module):
     episode_steps: int = eqx.field(static=True)
 
 
-def init(config: MBPPOConfig, world: World, capacity: int, key: Key[Array, ""]) -> tuple[State, Memory]:
+def init(
+    config: MBPPOConfig, world: World, capacity: int, key: Key[Array, ""]
+) -> tuple[State, Memory]:
     """Line 1: a new policy, critics, ensemble and multiplier; and an empty memory."""
     know, k = world.knowledge, len(world.knowledge.cost_names)
     learner_key, ensemble_key, key = jax.random.split(key, 3)
@@ -189,9 +103,7 @@ def remember(
     )
     put = lambda buffer, new: jax.lax.dynamic_update_slice_in_dim(buffer, new, count, 0)
     records = put(memory.records, rows["before"]) if config.replay_share else memory.records
-    return Memory(
-        put(memory.inputs, inputs), put(memory.targets, targets), records, rows["starts"]
-    )
+    return Memory(put(memory.inputs, inputs), put(memory.targets, targets), records, rows["starts"])
 
 
 def fit_world(
@@ -302,7 +214,7 @@ def practise(
 
 
 def to_batch(rollout: Rollout, real: dict[str, Array], first: Bool[Array, ""]) -> ppo.Batch:
-    """Imagined rollouts as the learner takes them, beside real ones that count in the first pass."""
+    """Imagined rollouts as the learner takes them; real ones beside them count in a first pass."""
     horizon = rollout.reward.shape[0]
     last = jnp.zeros(rollout.reward.shape, bool).at[-1].set(True)
     batch = ppo.Batch(
@@ -370,166 +282,65 @@ def epochs(
 ) -> Iterator[Epoch]:
     """Train, one epoch at a time. `make_env(n, model)` makes n environments."""
     env = make_env(len(seeds) * config.episodes, config.model)
-    from surefoot.spaces import action_spec
-
-    episode_steps = env.max_episode_steps or 1000
-    world = World(make_knowledge(env), action_spec(env.single_action_space), episode_steps)
+    length = env.max_episode_steps or 1000
+    world = World(make_knowledge(env), action_spec(env.single_action_space), length)
     collector = Collector(env, seeds, config.episodes, world.knowledge)
-    batch = config.episodes * episode_steps
-    count_epochs = -(-config.steps // batch)
-    capacity = count_epochs * batch
-    state, memory = over_seeds(lambda key: init(config, world, capacity, key), len(seeds))(
-        seed_keys(seeds)
+    batch = config.episodes * length
+    total = -(-config.steps // batch)
+    many = len(seeds)
+    begin = over_seeds(lambda key: init(config, world, total * batch, key), many)
+    add = over_seeds(
+        lambda memory, rows, count: remember(config, world, memory, rows, count), many, (2,), (0,)
     )
-    adding = over_seeds(
-        lambda memory, rows, count: remember(config, world, memory, rows, count),
-        len(seeds), shared=(2,), donate=(0,),
-    )  # fmt: skip
-    fitting_ = over_seeds(
-        lambda state, memory, count: fit_world(config, state, memory, count), len(seeds), shared=(2,)
+    fit = over_seeds(
+        lambda state, memory, count: fit_world(config, state, memory, count), many, (2,)
     )
-    passing = over_seeds(
-        lambda state, memory, count, real, active, first: practise(
-            config, world, state, memory, count, real, active, first
-        ),
-        len(seeds), shared=(2, 5),
-    )  # fmt: skip
+    one_pass = over_seeds(lambda *args: practise(config, world, *args), many, (2, 5))
+    state, memory = begin(seed_keys(seeds))
     phases = Phases()
-    totals = {"violations": np.zeros(len(seeds)), "steps": 0}
-    for number in range(count_epochs):
+    totals = {"violations": np.zeros(many), "steps": 0}
+    for number in range(total):
         with phases("collect"):
             policy = numpy_policy(state.learner, world.actions)
-            experience = collector.collect(policy, world.actions, episode_steps)
-        count = jnp.asarray(number * batch, jnp.int32)
+            experience = collector.collect(policy, world.actions, length)
         with phases("fit"):
-            memory = adding(memory, _rows(experience, collector, world), count)
-            count = count + batch
-            state, fit = jax.block_until_ready(fitting_(state, memory, count))
+            memory = add(memory, host.rows(experience, collector), jnp.int32(number * batch))
+            count = jnp.int32((number + 1) * batch)
+            state, fitted = jax.block_until_ready(fit(state, memory, count))
         with phases("practise"):
-            real = _real(config, experience, seeds, episode_steps)
-            active, passes = jnp.ones(len(seeds), bool), np.zeros(len(seeds), int)
-            first = last = None
-            for i in range(config.passes):
-                before = active
-                state, active, now = passing(
-                    state, memory, count, real, active, jnp.asarray(i == 0)
-                )
-                # Of seeds that have stopped, the last pass they took part in is reported.
-                last = now if last is None else _where(before, now, last)
-                first = last if first is None else first
-                if config.gate != "none":
-                    passes += np.asarray(active)
-                    if not np.asarray(active).any():
-                        break
-                else:
-                    passes += 1
-            jax.block_until_ready(state)
+            real = host.real_batch(config, experience, length)
+            state, practice = practise_until_done(config, one_pass, state, memory, count, real)
         metrics = real_metrics(experience, totals, config.cost_limit)
-        first, last = jax.device_get(first), jax.device_get(last)
-        model = np.asarray(fit.holdout_mse).mean(-1)
-        gap = np.asarray(jax.vmap(trust.Gap.value)(state.gap))
-        for s, row in enumerate(metrics):
-            row |= {
-                "imagined_cost_before": float(first["imagined_cost"][s].sum()),
-                "imagined_reward": float(last["imagined_reward"][s]),
-                "imagined_cost": float(last["imagined_cost"][s].sum()),
-                "lambda": float(last["lambda"][s].sum()),
-                "model_error": float(model[s]),
-                "model_epochs": int(fit.epochs[s]),
-                "passes": int(passes[s]),
-                "performance_ratio": float(last["performance_ratio"][s]),
-                "kl": float(last["kl"][s]),
-                "entropy": float(last["entropy"][s]),
-                "gap": float(gap[s].sum()),
-            }
-            row["parted"] = int(
-                trust.parted(
-                    real["cost"][s], real["cost_error"][s], first["imagined_cost"][s],
-                    config.cost_limit,
-                ).any()
-            )  # fmt: skip
-        _check(state, metrics, fit)
-        yield Epoch(number + 1, count_epochs, metrics, state, numpy_policy(state.learner, world.actions), phases.seconds())
+        host.add_metrics(metrics, config, practice, fitted, real, state.gap)
+        host.check(state.learner, metrics, fitted)
+        policy = numpy_policy(state.learner, world.actions)
+        yield Epoch(number + 1, total, metrics, state, policy, phases.seconds())
 
 
-def _where(condition: Bool[Array, " S"], new: Any, old: Any) -> Any:
-    """Seed by seed, one tree or the other."""
-    pick = lambda a, b: jnp.where(condition.reshape(-1, *[1] * (a.ndim - 1)), a, b)
-    return jax.tree.map(pick, new, old)
-
-
-def _rows(experience: Experience, collector: Collector, world: World) -> dict[str, np.ndarray]:
-    """Real steps flattened to [S, N, …] for the memory."""
-    flat = lambda x: x.reshape(x.shape[0], -1, *x.shape[3:])
-    before = experience.obs if experience.before is None else experience.before
-    after = experience.next_obs if experience.after is None else experience.after
-    starts = collector.starts().astype(np.float32)
-    if experience.before is not None:  # the task knows its initial states
-        starts = np.zeros((len(starts), 1, before.shape[-1]), np.float32)
-    return {
-        "before": flat(before),
-        "after": flat(after),
-        "action": flat(experience.action),
-        "reward": flat(experience.reward),
-        "cost": flat(experience.cost),
-        "terminated": flat(experience.terminated),
-        "starts": starts,
-    }
-
-
-def _real(
-    config: MBPPOConfig, experience: Experience, seeds: list[int], episode_steps: int
-) -> dict[str, np.ndarray]:
-    """What practice needs of the real batch: its cost, and segments of H steps to mix in."""
-    costs, errors = [], []
-    for s, episodes in enumerate(experience.episodes):
-        # Where no episode ended, the steps must tell: a guess as uncertain as it is large.
-        guess = experience.cost[s].mean((0, 1)) * episode_steps
-        costs.append(episodes.mean_cost() if len(episodes.cost) else guess)
-        errors.append(episodes.cost_error() if len(episodes.cost) else guess)
-    out: dict[str, Any] = {
-        "cost": np.stack(costs).astype(np.float32),
-        "cost_error": np.stack(errors).astype(np.float32),
-    }
-    wanted, horizon = round(config.real_share * config.rollouts), config.horizon
-    steps, width = experience.reward.shape[1:]
-    if not wanted or steps < horizon:
-        return out
-    parts: list[tuple] = []
-    for s, seed in enumerate(seeds):
-        rng = np.random.default_rng([seed, 2, int(experience.reward[s].sum() * 1e3) & 0xFFFF])
-        # Segments must not run over the end of an episode.
-        ends = np.cumsum(np.pad(experience.ended[s], ((1, 0), (0, 0))), 0)
-        clear = ends[horizon - 1 : -1] - ends[: steps - horizon + 1] == 0
-        t0, column = np.nonzero(clear)
-        if len(t0) == 0:
-            return out
-        pick = rng.integers(0, len(t0), wanted)
-        t = t0[pick][None] + np.arange(horizon)[:, None]
-        c = np.broadcast_to(column[pick][None], t.shape)
-        take = lambda x, t=t, c=c, s=s: x[s][t, c]
-        parts.append(
-            (take(experience.obs), take(experience.action), take(experience.reward),
-             take(experience.cost), take(experience.next_obs)[-1], take(experience.terminated))
-        )  # fmt: skip
-    names = ("obs", "action", "reward", "cost", "last", "terminated")
-    for i, name in enumerate(names):
-        out[f"segment_{name}"] = np.stack([p[i] for p in parts])
-    return out
-
-
-def _check(state: State, metrics: list[dict], fit: fitting.FitMetrics) -> None:
-    """Stop before anything broken is written down."""
-    sound = all_finite(state.learner)
-    for s, row in enumerate(metrics):
-        bad = [k for k in ("imagined_reward", "imagined_cost", "lambda", "kl") if not np.isfinite(row[k])]
-        if not bool(np.asarray(fit.finite)[s]):
-            bad.append("model fit")
-        if not sound[s]:
-            bad.append("policy or critics")
-        if bad:
-            raise TrainingFault(
-                f"seed {row['seed']}: {', '.join(bad)} became NaN or infinite in epoch "
-                f"{row['epoch']}. Try a smaller ensemble.learning_rate or ppo.actor_learning_rate, "
-                f"a shorter horizon, or more real episodes per epoch"
-            )
+def practise_until_done(
+    config: MBPPOConfig,
+    one_pass: Callable[..., Any],
+    state: State,
+    memory: Memory,
+    count: Array,
+    real: dict[str, Any],
+) -> tuple[State, host.Practice]:
+    """Line 5: passes until the performance ratio stops every seed, or there are enough of them."""
+    many = len(real["cost"])
+    active, passes = jnp.ones(many, bool), np.zeros(many, int)
+    first = last = None
+    for i in range(config.passes):
+        before = active
+        state, active, now = one_pass(state, memory, count, real, active, jnp.asarray(i == 0))
+        # Of seeds that have stopped, the last pass they took part in is reported.
+        last = now if last is None else host.choose(before, now, last)
+        first = last if first is None else first
+        if config.gate == "none":
+            passes += 1  # and the device is not waited for
+            continue
+        passes += np.asarray(active)
+        if not np.asarray(active).any():
+            break
+    return jax.block_until_ready(state), host.Practice(
+        jax.device_get(first), jax.device_get(last), passes
+    )

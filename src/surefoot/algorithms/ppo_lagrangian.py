@@ -85,19 +85,20 @@ def update(
 
 def to_batch(experience: Experience) -> ppo.Batch:
     """Real steps as the learner takes them, with a leading axis of seeds."""
-    aligned = not experience.ended[:, :-1].any()  # episodes end only with the last row
-    follow = experience.next_obs[:, -1:] if aligned else experience.next_obs
-    last = np.zeros_like(experience.ended)
+    real: Any = experience  # numpy arrays; the compiled update takes them as they are
+    aligned = not real.ended[:, :-1].any()  # episodes end only with the last row
+    follow = real.next_obs[:, -1:] if aligned else real.next_obs
+    last = np.zeros_like(real.ended)
     last[:, -1] = True
     return ppo.Batch(
-        obs=experience.obs,
-        action=experience.action,
-        reward=experience.reward,
-        cost=experience.cost,
+        obs=real.obs,
+        action=real.action,
+        reward=real.reward,
+        cost=real.cost,
         next_obs=follow,
-        terminated=experience.terminated,
-        ended=experience.ended | last,
-    )  # type: ignore[arg-type]
+        terminated=real.terminated,
+        ended=real.ended | last,
+    )
 
 
 def epochs(
@@ -115,9 +116,7 @@ def epochs(
 
     def begin(key: Key[Array, ""]) -> State:
         learner_key, key = jax.random.split(key)
-        learner = ppo.init(
-            config.ppo, start, width, actions.size, actions.discrete, k, learner_key
-        )
+        learner = ppo.init(config.ppo, start, width, actions.size, actions.discrete, k, learner_key)
         return State(learner, key)
 
     state = over_seeds(begin, len(seeds))(seed_keys(seeds))

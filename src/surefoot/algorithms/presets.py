@@ -4,7 +4,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
-from surefoot.algorithms.mbppo_lagrangian import MBPPOConfig
+from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig

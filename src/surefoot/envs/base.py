@@ -56,8 +56,11 @@ class TaskEnv(VectorEnv):
         self.render_mode = render_mode
         self.max_episode_steps = max_episode_steps
         self.action_repeat = action_repeat
-        self.single_observation_space = spaces.Box(-np.inf, np.inf, (observation_size,), np.float64)
-        self.single_action_space = spaces.Box(
+        # Gymnasium declares spaces of any kind, and writable; these are boxes.
+        self.single_observation_space: spaces.Box = spaces.Box(  # pyright: ignore[reportIncompatibleVariableOverride]
+            -np.inf, np.inf, (observation_size,), np.float64
+        )
+        self.single_action_space: spaces.Box = spaces.Box(  # pyright: ignore[reportIncompatibleVariableOverride]
             action_low.astype(np.float32), action_high.astype(np.float32), dtype=np.float32
         )
         self.observation_space = spaces.Box(

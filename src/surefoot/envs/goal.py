@@ -7,8 +7,10 @@ array code over all environments at once.
 from dataclasses import dataclass, fields, replace
 from typing import Literal, NamedTuple
 
-import mujoco
 import numpy as np
+
+# Compiled names, which pyright cannot look into.
+from mujoco import mjtStage, mjtWarning  # pyright: ignore[reportAttributeAccessIssue]
 from mujoco.batch import Batch, SimulationError
 
 from surefoot.envs import geometry, layout, robots
@@ -19,10 +21,10 @@ Observation = Literal["reference", "paper", "ego"]
 OBSERVATIONS = ("reference", "paper", "ego")
 # MuJoCo restarts a simulation by itself, with one of these warnings, when its numbers blow up.
 BLOW_UPS = [
-    mujoco.mjtWarning.mjWARN_BADQPOS.value,
-    mujoco.mjtWarning.mjWARN_BADQVEL.value,
-    mujoco.mjtWarning.mjWARN_BADQACC.value,
-    mujoco.mjtWarning.mjWARN_BADCTRL.value,
+    mjtWarning.mjWARN_BADQPOS.value,
+    mjtWarning.mjWARN_BADQVEL.value,
+    mjtWarning.mjWARN_BADQACC.value,
+    mjtWarning.mjWARN_BADCTRL.value,
 ]
 
 
@@ -125,7 +127,7 @@ class GoalEnv(TaskEnv):
 
     def __init__(
         self,
-        config: GoalConfig = GoalConfig(),
+        config: GoalConfig,
         num_envs: int = 1,
         seed: int | None = None,
         threads: int = 0,
@@ -149,10 +151,10 @@ class GoalEnv(TaskEnv):
         self._batch = Batch(self.model, num_envs, min(threads, num_envs))
         self._qpos, self._qvel = self._batch.bind("qpos"), self._batch.bind("qvel")
         self._ctrl = self._batch.bind("ctrl")
-        self._stage = mujoco.mjtStage.mjSTAGE_NONE.value
+        self._stage = mjtStage.mjSTAGE_NONE.value
         if config.observation == "reference":
             # Sensors belong to the new state, which costs one more forward pass.
-            self._stage = mujoco.mjtStage.mjSTAGE_ACC.value
+            self._stage = mjtStage.mjSTAGE_ACC.value
             self._sensordata = self._batch.bind("sensordata")
         self.goal = np.zeros((num_envs, 2))
         self.hazards = np.zeros((num_envs, config.hazards, 2))
@@ -161,7 +163,7 @@ class GoalEnv(TaskEnv):
         c = self.config
         # Snapshots share these arrays, so new episodes go into fresh ones.
         self.goal, self.hazards = self.goal.copy(), self.hazards.copy()
-        self._batch.reset(ids, stage=mujoco.mjtStage.mjSTAGE_NONE.value)
+        self._batch.reset(ids, stage=mjtStage.mjSTAGE_NONE.value)
         for i in ids:
             draw = self.streams.drawer(i)
             points = layout.sample_layout(draw, c.extent, c.keepouts)

@@ -5,13 +5,13 @@ from functools import cache
 from importlib.resources import files
 from typing import Literal
 
-import mujoco
 import numpy as np
 
+# A compiled name, which pyright cannot look into.
+from mujoco import MjModel  # pyright: ignore[reportAttributeAccessIssue]
+
 POINT_HEIGHT = 0.1
-DOGGO_JOINTS = [f"hip_{i}_{axis}" for axis in "zy" for i in "1234"] + [
-    f"ankle_{i}" for i in "1234"
-]
+DOGGO_JOINTS = [f"hip_{i}_{axis}" for axis in "zy" for i in "1234"] + [f"ankle_{i}" for i in "1234"]
 
 
 @dataclass(frozen=True)
@@ -50,10 +50,10 @@ ROBOTS = {
 
 
 @cache
-def load_model(name: str) -> mujoco.MjModel:
+def load_model(name: str) -> MjModel:
     """The compiled model of a robot. Shared: do not write to it."""
     xml = files("surefoot.envs").joinpath("assets", ROBOTS[name].asset).read_text()
-    return mujoco.MjModel.from_xml_string(xml)
+    return MjModel.from_xml_string(xml)
 
 
 def rotation(quaternion: np.ndarray) -> np.ndarray:

@@ -15,7 +15,6 @@ from jaxtyping import Array, Float, Key
 from surefoot.envs.goal import GoalConfig
 from surefoot.envs.layout import DRAWS_PER_OBJECT
 
-
 NOWHERE = 1e6  # where objects lie that are not placed yet
 
 

@@ -30,7 +30,7 @@ class Streams:
 
     def skip_one(self) -> None:
         """Every stream consumes one number."""
-        for i in np.flatnonzero(self._used >= BLOCK):
+        for i in np.flatnonzero(self._used >= BLOCK).tolist():
             self._refill(i)
         self._used += 1
 
@@ -53,10 +53,10 @@ class Streams:
 
     def state(self) -> dict[str, np.ndarray]:
         """Everything needed to continue the streams, as plain arrays."""
-        states = [t.get_state(legacy=True) for t in self._twisters]
+        states = [t.get_state(legacy=False)["state"] for t in self._twisters]
         return {
-            "keys": np.stack([s[1] for s in states]),
-            "positions": np.array([s[2] for s in states]),
+            "keys": np.stack([s["key"] for s in states]),
+            "positions": np.array([s["pos"] for s in states]),
             "block": self._block.copy(),
             "used": self._used.copy(),
         }
@@ -66,6 +66,6 @@ class Streams:
         for twister, key, position in zip(
             self._twisters, state["keys"], state["positions"], strict=True
         ):
-            twister.set_state(("MT19937", key, int(position)))
+            twister.set_state(("MT19937", key, int(position), 0, 0.0))
         self._block[:] = state["block"]
         self._used[:] = state["used"]

@@ -132,7 +132,7 @@ def describe(task: Task) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    return asdict(value) if is_dataclass(value) else value
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
 def _field_docs(config: type) -> dict[str, str]:

@@ -28,9 +28,7 @@ def draw_curve(rows: Rows, cost_limit: float, title: str, path: Path) -> Path:
     return draw_curves({"": rows}, cost_limit, title, path)
 
 
-def draw_curves(
-    runs: Mapping[str, Rows], cost_limit: float | None, title: str, path: Path
-) -> Path:
+def draw_curves(runs: Mapping[str, Rows], cost_limit: float | None, title: str, path: Path) -> Path:
     """Reward and cost of several runs side by side: mean over seeds, and the range of the seeds."""
     figure, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
     for colour, (label, rows) in zip(COLOURS, runs.items(), strict=False):

@@ -66,8 +66,8 @@ def _first_episodes(seen: Experience) -> tuple[np.ndarray, np.ndarray]:
     More of them in the time that early ends leave would give short episodes too much weight.
     """
     first = np.cumsum(seen.ended, 1) - seen.ended == 0
-    reward = np.sum(seen.reward, 1, np.float64, where=first)
-    return reward, np.sum(seen.cost, 1, np.float64, where=first[..., None])
+    reward = seen.reward.sum(1, np.float64, where=first)
+    return reward, seen.cost.sum(1, np.float64, where=first[..., None])
 
 
 def _length(env: Any) -> int:

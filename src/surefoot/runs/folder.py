@@ -85,7 +85,8 @@ class RunFolder:
         folder.mkdir(exist_ok=True)
         temporary = folder / ".partial.npz"
         with temporary.open("wb") as file:
-            np.savez(file, epoch=np.array(epoch), **arrays)
+            # numpy says that any of the arrays might be the option `allow_pickle`.
+            np.savez(file, epoch=np.array(epoch), **arrays)  # pyright: ignore[reportArgumentType]
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(folder / "last.npz")
@@ -114,7 +115,7 @@ def _array(x: Any) -> np.ndarray:
 
 def _like(x: np.ndarray, leaf: Any) -> Any:
     if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return jax.random.wrap_key_data(x)
+        return jax.random.wrap_key_data(jax.numpy.asarray(x))
     return jax.numpy.asarray(x)
 
 

@@ -8,26 +8,26 @@ import numpy as np
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
 from surefoot.algorithms.common import Epoch
 
 SHOWN = 12
+ROOMY = 100
 
 
 class Progress:
     """Shows each epoch as it ends."""
 
-    def __init__(
-        self, folder: Path, seeds: list[int], config: Any, quiet: bool, tensorboard: bool
-    ):
+    def __init__(self, folder: Path, seeds: list[int], config: Any, quiet: bool, tensorboard: bool):
         self.console = Console(highlight=False, soft_wrap=True, quiet=quiet)
         self.seeds, self.config = seeds, config
+        self.names: tuple[str, ...] = ()
         self.lines: list[tuple[str, ...]] = []
         self.start = time.perf_counter()
         self.log = (folder / "log.txt").open("a")
         self.live = Live(console=self.console, auto_refresh=False) if self._terminal else None
         self.events = _events(folder) if tensorboard else None
-        self.status = ""
 
     @property
     def _terminal(self) -> bool:
@@ -35,10 +35,13 @@ class Progress:
 
     def __enter__(self) -> "Progress":
         seeds = f"{len(self.seeds)} seed{'s' * (len(self.seeds) > 1)}"
-        self._say(f"{self.config.steps:,} real steps, {seeds}, cost limit {self.config.cost_limit:g}")
+        self._say(
+            f"{self.config.steps:,} real steps, {seeds}, cost limit {self.config.cost_limit:g}"
+        )
         if self.live:
             self.live.start()
-            self.live.update(self._table("compiling and collecting the first episodes …"), True)
+            waiting = Text("compiling and collecting the first episodes …", "dim italic")
+            self.live.update(waiting, refresh=True)
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -57,7 +60,7 @@ class Progress:
             "real steps": f"{epoch.metrics[0]['steps']:,}",
             "reward": f"{mean('reward'):.2f}",
             "cost": f"{cost:.1f} {'≤' if cost <= limit else '>'} {limit:g}",
-            "imagined": f"{mean('imagined_reward'):.1f} / {mean('imagined_cost'):.1f}",
+            "imagined": f"{mean('imagined_reward'):.1f}/{mean('imagined_cost'):.1f}",
             "lambda": f"{mean('lambda'):.3f}",
             "model error": f"{mean('model_error'):.4f}",
             "passes": f"{mean('passes'):.0f}",
@@ -70,12 +73,11 @@ class Progress:
         line = "  ".join(f"{name} {value}" for name, value in columns.items())
         self.log.write(f"{line}  ({phases})\n")
         self.log.flush()
-        if self.events:
-            self._write_events(epoch)
+        self._write_events(epoch)
         if self.live:
             self.names = tuple(columns)
             self.lines.append(tuple(columns.values()))
-            self.live.update(self._table(phases), True)
+            self.live.update(self._table(f"so far: {phases}"), refresh=True)
         else:
             self.console.print(f"{line}  ({phases})")
         for row in epoch.metrics:
@@ -89,17 +91,22 @@ class Progress:
     def _say(self, text: str) -> None:
         self.log.write(text + "\n")
         self.log.flush()
-        (self.live.console if self.live else self.console).print(text)
+        self.console.print(text, soft_wrap=self.live is None)
 
     def _table(self, status: str) -> Table:
-        table = Table(box=None, caption=status, caption_justify="left")
-        for name in getattr(self, "names", ()):
-            table.add_column(name, justify="right")
+        narrow = self.console.width < ROOMY  # then two lines of names, and little between columns
+        table = Table(box=None, pad_edge=False, collapse_padding=narrow, caption=status)
+        table.caption_justify = "left"
+        for name in self.names:
+            header = name.replace(" ", "\n") if narrow else name
+            table.add_column(header, justify="right", vertical="bottom", no_wrap=True)
         for line in self.lines[-SHOWN:]:
             table.add_row(*line)
         return table
 
     def _write_events(self, epoch: Epoch) -> None:
+        if self.events is None:
+            return
         for row in epoch.metrics:
             for name, value in row.items():
                 if name not in ("seed", "steps") and np.isfinite(value):
@@ -129,8 +136,8 @@ class _EventWriter:
         self._writer = EventFileWriter(str(folder))
 
     def add_scalar(self, tag: str, value: float, step: int) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event
-        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
+        from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
         summary = Summary(value=[Summary.Value(tag=tag, simple_value=float(value))])
         self._writer.add_event(Event(wall_time=time.time(), step=int(step), summary=summary))

@@ -15,7 +15,7 @@ import numpy as np
 from surefoot import __version__
 from surefoot.algorithms import mbppo_lagrangian, ppo_lagrangian
 from surefoot.algorithms.common import Epoch, TrainingFault
-from surefoot.algorithms.mbppo_lagrangian import MBPPOConfig
+from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.presets import preset as preset_config
 from surefoot.envs.knowledge import goal_knowledge
 from surefoot.envs.rc_car import RCCarKnowledge
@@ -187,8 +187,8 @@ def task_knowledge(env: Any, model: str) -> Knowledge:
         size = env.single_observation_space.shape[0]
         return BlackBox(size, tuple(env.cost_names))
     if hasattr(env, "robot"):
-        return goal_knowledge(config, model)  # type: ignore[return-value]
-    return RCCarKnowledge(config)  # type: ignore[return-value]
+        return goal_knowledge(config, model)
+    return RCCarKnowledge(config)
 
 
 def device_name() -> str:
@@ -222,9 +222,7 @@ def evaluate(
         raise ValueError(f"episodes={episodes} must be at least 1")
     config = info["config"]
     observation = config.get("model", config.get("observation"))
-    env = _make_task(info["task"], info["task_options"])(
-        len(info["seeds"]) * episodes, observation
-    )
+    env = _make_task(info["task"], info["task_options"])(len(info["seeds"]) * episodes, observation)
     return evaluate_policy(
         env, policy, info["seeds"], episodes, seed, config["cost_limit"], deterministic
     )
@@ -233,8 +231,9 @@ def evaluate(
 def policy_of(run: str | Path, which: int = 0) -> Any:
     """The numpy policy of a run's seed number `which`, counted from 0."""
     _, info, policy = load_policies(run)
-    if not 0 <= which < len(info["seeds"]):
-        raise ValueError(f"which={which} must be from 0 to {len(info['seeds']) - 1}: {run} has {len(info['seeds'])} seeds")
+    count = len(info["seeds"])
+    if not 0 <= which < count:
+        raise ValueError(f"which={which} must be from 0 to {count - 1}: {run} has {count} seeds")
     return policy.seed(which)
 
 

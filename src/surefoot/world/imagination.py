@@ -85,4 +85,4 @@ def imagine(
 
     keys = jax.random.split(key, horizon)
     (states, _), rows = jax.lax.scan(step, (states, jnp.ones(size)), keys)
-    return Rollout(*rows, jax.vmap(knowledge.observe)(states)), states
+    return Rollout(*rows, last_obs=jax.vmap(knowledge.observe)(states)), states

@@ -23,11 +23,15 @@ class Knowledge(Protocol):
     imagination carries from step to step.
     """
 
-    name: str
-    known: tuple[str, ...]
-    """Which parts are known, in words, for reports."""
-    cost_names: tuple[str, ...]
+    @property
+    def name(self) -> str: ...
+    @property
+    def known(self) -> tuple[str, ...]:
+        """Which parts are known, in words, for reports."""
+        ...
 
+    @property
+    def cost_names(self) -> tuple[str, ...]: ...
     @property
     def observation_size(self) -> int: ...
     @property
@@ -121,8 +125,10 @@ class BlackBox:
     @property
     def known(self) -> tuple[str, ...]:
         parts = (
-            ("reward", self.reward_fn), ("cost", self.cost_fn), ("termination", self.termination_fn),
-        )  # fmt: skip
+            ("reward", self.reward_fn),
+            ("cost", self.cost_fn),
+            ("termination", self.termination_fn),
+        )
         return tuple(name for name, fn in parts if fn is not None)
 
     @property
@@ -190,7 +196,9 @@ class BlackBox:
         size = self.observation_size
         after = jnp.clip(state + prediction[:size], *bounds)
         probability, uniform = binary
-        reward = prediction[size] if self.reward_fn is None else self.reward_fn(state, action, after)
+        reward = (
+            prediction[size] if self.reward_fn is None else self.reward_fn(state, action, after)
+        )
         if self.cost_fn is not None:
             cost = jnp.atleast_1d(self.cost_fn(state, action, after))
         elif self.binary_cost:

@@ -2,7 +2,8 @@
 
 import equinox as eqx
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+import numpy as np
+from jaxtyping import Array, Bool, Float
 
 
 def performance_ratio(
@@ -65,13 +66,11 @@ def cost_estimate(imagined: Float[Array, " k"], gap: Gap) -> Float[Array, " k"]:
 
 
 def parted(
-    real: Float[Array, " k"],
-    real_error: Float[Array, " k"],
-    imagined: Float[Array, " k"],
-    limit: Float[Array, " k"],
-) -> Array:
+    real: Float[Array | np.ndarray, "*S k"],
+    real_error: Float[Array | np.ndarray, "*S k"],
+    imagined: Float[Array | np.ndarray, "*S k"],
+    limit: Float[Array, " k"] | float,
+) -> Bool[Array, "*S k"]:
     """Whether real and imagined cost differ by more than chance and by more than half the limit."""
     difference = jnp.abs(real - imagined)
     return (difference > 2 * real_error) & (difference > 0.5 * limit)
-
-

@@ -1,0 +1,54 @@
+"""One line per run: reward, cost and violations at given real steps, mean and spread over seeds.
+
+python benchmarks/summarise.py docs/results/* --at 9000 24000
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+import numpy as np
+
+from surefoot.runs.folder import RunFolder
+
+
+def summarise(path: Path, at: list[int]) -> None:
+    rows = RunFolder(path).read_metrics()
+    seeds = sorted({row["seed"] for row in rows})
+    steps = sorted({row["steps"] for row in rows})
+    wanted = sorted({max(s for s in steps if s <= a) for a in at if a >= steps[0]} | {steps[-1]})
+    print(f"{path.name} ({len(seeds)} seeds)")
+    for step in wanted:
+        now = [row for row in rows if row["steps"] == step]
+        parts = []
+        for name in ("reward", "cost", "violations"):
+            values = np.array([row[name] for row in now])
+            spread = f" ± {values.std(ddof=1):.1f}" if len(values) > 1 else ""
+            parts.append(f"{name} {values.mean():.1f}{spread} (max {values.max():.1f})")
+        print(f"  {int(step):>9,} real steps: " + ", ".join(parts))
+    result = path / "result.json"
+    if result.exists():
+        found = json.loads(result.read_text())
+        line = f"  {found['seconds']:.0f} s on {found['device']}"
+        if "evaluation" in found:
+            e = found["evaluation"]
+            spread = f" ± {e['reward_std']:.1f}" if "reward_std" in e else ""
+            cost_spread = f" ± {e['cost_std']:.1f}" if "cost_std" in e else ""
+            line += (
+                f"; {e['episodes']} fresh episodes per seed: reward {e['reward']:.1f}{spread}, "
+                f"cost {e['cost']:.1f}{cost_spread}, within the limit {e['within_limit']:.0%}, "
+                f"worst tenth {e['cost_cvar']:.0f}"
+            )
+        print(line)
+        phases = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in found["phases"].items())
+        print(f"  time: {phases}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", type=Path, nargs="+")
+    parser.add_argument("--at", type=int, nargs="*", default=[])
+    arguments = parser.parse_args()
+    for run in arguments.runs:
+        if (run / "metrics.csv").exists():
+            summarise(run, arguments.at)
