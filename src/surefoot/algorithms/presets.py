@@ -57,22 +57,27 @@ def _default(task: str | None, device: str) -> MBPPOConfig:
         ppo=PPOConfig(
             gae_lambda=0.97,
             clip=0.2,
-            actor_learning_rate=5e-4,
+            actor_learning_rate=7e-4 if small else 5e-4,
+            critic_learning_rate=2e-3 if small else 1e-3,
             epochs=4,
-            critic_epochs=3 if small else 4,
+            critic_epochs=2 if small else 4,
             minibatches=8,
             kl_stop=0.02,
             minimum_log_std=-1.6,
             scale_costs=True,
         ),
+        # With few passes the price must rise fast, and be kept from overshooting.
         multiplier=MultiplierConfig(
-            kind="softplus", initial=0.07, learning_rate=0.022 if small else 0.006
+            kind="softplus",
+            initial=0.07,
+            learning_rate=0.028 if small else 0.006,
+            maximum=0.85 if small else None,
         ),
         ensemble=EnsembleConfig(
             members=5 if small else 8,
             elites=3 if small else 6,
             hidden=(64, 64) if small else (200, 200, 200, 200),
-            max_steps=800 if small else 2000,
+            max_steps=1000 if small else 2000,
         ),
     )
     if task == "CarGoal":
