@@ -27,9 +27,16 @@ def beams(xp: Namespace, ego: Array, max_range: float) -> Array:
     x, y = ego[..., 0], ego[..., 1]
     strength = xp.maximum(0.0, max_range - xp.sqrt(x * x + y * y)) / max_range
     angle = xp.arctan2(y, x) * (BINS / (2 * xp.pi))
+    angle = xp.where(angle < 0, angle + BINS, angle)
     away = xp.abs(angle[..., None] - (xp.arange(BINS, dtype=angle.dtype) + 0.5))
-    share = xp.clip(1.5 - xp.minimum(away, xp.abs(BINS - away)), 0.0, 1.0)
-    return share * strength[..., None]
+    # 1.5 less the way around the circle, which is BINS / 2 - |away - BINS / 2|. In place where the
+    # arrays are numpy's: a fresh array of this size costs more than the arithmetic.
+    away -= BINS / 2
+    away = xp.abs(away)
+    away -= BINS / 2 - 1.5
+    share = xp.clip(away, 0.0, 1.0)
+    share *= strength[..., None]
+    return share
 
 
 def lidar(xp: Namespace, ego: Array, max_range: float) -> Array:

@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Key
 from surefoot.envs.goal import GoalConfig
 from surefoot.envs.layout import DRAWS_PER_OBJECT
 
+MANY = 16_384
 NOWHERE = 1e6  # where objects lie that are not placed yet
 
 
@@ -33,14 +34,12 @@ def sample_layouts(config: GoalConfig, key: Key[Array, ""], n: int) -> Layouts:
     keepouts = jnp.asarray(config.keepouts + (config.goal_keepout,), jnp.float32)
     slots = jnp.arange(objects + 1)[:, None]
 
-    def unfinished(carry):
-        return jnp.any(carry[0] <= objects)
-
     def round_(carry):
         at, tries, x, y, key = carry
         key, sub = jax.random.split(key)
         keepout = keepouts[jnp.minimum(at, objects)]
-        u = jax.random.uniform(sub, (2, n), minval=-1.0, maxval=1.0) * (config.extent - keepout)
+        u = jax.random.uniform(sub, (2, at.shape[0]), minval=-1.0, maxval=1.0)
+        u = u * (config.extent - keepout)
         apart = keepouts[:objects, None] + keepout
         gap = (x[:objects] - u[0]) ** 2 + (y[:objects] - u[1]) ** 2
         # The goal's second draw, the last, does not see the first.
@@ -53,10 +52,22 @@ def sample_layouts(config: GoalConfig, key: Key[Array, ""], n: int) -> Layouts:
         y = jnp.where(stuck, NOWHERE, jnp.where(here, u[1], y))
         return jnp.where(stuck, 0, at + clear), jnp.where(stuck, 0, tries), x, y, key
 
+    def until(left: int, carry):
+        """Rounds until at most `left` layouts are unfinished."""
+        return jax.lax.while_loop(lambda c: jnp.sum(c[0] <= objects) > left, round_, carry)
+
     key, turn = jax.random.split(key)
     start = jnp.zeros(n, jnp.int32)
     nowhere = jnp.full((objects + 1, n), NOWHERE)
-    _, _, x, y, _ = jax.lax.while_loop(unfinished, round_, (start, start, nowhere, nowhere, key))
+    # Half of the rounds serve the last few layouts: of very many, those are gathered and finished
+    # on their own.
+    late = n // 8 if n >= MANY else 0
+    at, tries, x, y, key = until(late, (start, start, nowhere, nowhere, key))
+    if late:
+        ids = jnp.nonzero(at <= objects, size=late, fill_value=n)[0]
+        pick = lambda v: jnp.take(v, ids, axis=-1, mode="clip")
+        _, _, late_x, late_y, _ = until(0, (pick(at), pick(tries), pick(x), pick(y), key))
+        x, y = x.at[:, ids].set(late_x, mode="drop"), y.at[:, ids].set(late_y, mode="drop")
     heading = jax.random.uniform(turn, (n,), maxval=2 * jnp.pi)
     points = jnp.stack([x, y], -1).transpose(1, 0, 2)
     return Layouts(points[:, 0], heading, points[:, -1], points[:, 2:objects])
