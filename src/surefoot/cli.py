@@ -265,7 +265,7 @@ def benchmark_env(
         if not json_:
             line = f"{row['task']:<12} {row['num_envs']:>4} envs  {row['threads']} threads"
             line += f"  {row['steps_per_second']:>9,.0f} steps/s"
-            if row["overhead_beyond_physics"] == row["overhead_beyond_physics"]:
+            if row["overhead_beyond_physics"] is not None:
                 line += f"  {row['overhead_beyond_physics']:>4.0%} beyond physics"
             if "ratio" in row:
                 line += (

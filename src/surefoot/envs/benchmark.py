@@ -45,7 +45,9 @@ print(json.dumps({'step': step, 'reset': best([env.reset] * 3)}))
 """
 
 
-def steps_per_second(task: str, num_envs: int, threads: int, **options: Any) -> dict[str, float]:
+def steps_per_second(
+    task: str, num_envs: int, threads: int, **options: Any
+) -> dict[str, float | None]:
     """Steps per second of the complete step under random actions, auto-resets included.
 
     Also by how much that exceeds the time of the engine alone, timed in turn.
@@ -62,7 +64,7 @@ def steps_per_second(task: str, num_envs: int, threads: int, **options: Any) -> 
     complete = _best(lambda action: env.step(action), actions)
     batch = getattr(env, "_batch", None)
     if batch is None:  # a task that does not run on the engine
-        return {"steps_per_second": num_envs / complete, "overhead_beyond_physics": float("nan")}
+        return {"steps_per_second": num_envs / complete, "overhead_beyond_physics": None}
 
     def physics(action: np.ndarray) -> None:
         env._ctrl[:] = action  # type: ignore[attr-defined]
