@@ -92,7 +92,7 @@ def train(
             "preset": preset,
             "seeds": numbers,
             "device": device_name(),
-            "command": shlex.join(sys.argv),
+            "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
             "started": time.strftime("%Y-%m-%d %H:%M:%S"),
             "config": config_dict(config),
         },
