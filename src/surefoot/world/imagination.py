@@ -13,7 +13,6 @@ from surefoot.world.ensemble import Ensemble, predict_elites_shared, predict_mem
 from surefoot.world.knowledge import Knowledge, State
 
 Policy = Callable[[Float[Array, "B O"], Key[Array, ""]], Shaped[Array, "B ..."]]
-Predict = Callable[[Float[Array, "B F"], Key[Array, ""]], tuple[Array, Array, Array]]
 # Imagined features stay within this many deviations of the data.
 REACH = 6.0
 
