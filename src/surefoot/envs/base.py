@@ -171,7 +171,7 @@ class TaskEnv(VectorEnv):
         if not np.isfinite(a).all():
             i, j = np.argwhere(~np.isfinite(a))[0]
             raise ValueError(f"action {j} of environment {i} is {a[i, j]}; it must be finite")
-        return np.clip(a, self._low, self._high)
+        return np.minimum(np.maximum(a, self._low), self._high)
 
     # What a task must provide.
 

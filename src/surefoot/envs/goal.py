@@ -5,6 +5,7 @@ array code over all environments at once.
 """
 
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy as np
 from mujoco import mjtStage, mjtWarning  # pyright: ignore[reportAttributeAccessIssue]
 from mujoco.batch import Batch, SimulationError
 
-from surefoot.envs import geometry, layout, robots
+from surefoot.envs import geometry, layout, robots, sensors
 from surefoot.envs.base import EXCEPTION_REWARD, TaskEnv
 from surefoot.envs.render import Scene
 
@@ -136,7 +137,6 @@ class GoalEnv(TaskEnv):
         self.config = config
         self.robot = robots.ROBOTS[config.robot]
         self.model = robots.load_model(config.robot)
-        self._groups = robots.sensor_columns(self.robot)
         low, high = self.model.actuator_ctrlrange.T
         super().__init__(
             num_envs,
@@ -152,10 +152,11 @@ class GoalEnv(TaskEnv):
         self._qpos, self._qvel = self._batch.bind("qpos"), self._batch.bind("qvel")
         self._ctrl = self._batch.bind("ctrl")
         self._stage = mjtStage.mjSTAGE_NONE.value
-        if config.observation == "reference":
+        if config.observation == "reference" and self.robot.free_base:
             # Sensors belong to the new state, which costs one more forward pass.
             self._stage = mjtStage.mjSTAGE_ACC.value
             self._sensordata = self._batch.bind("sensordata")
+            self._groups = sensors.columns(self.robot)
         self.goal = np.zeros((num_envs, 2))
         self.hazards = np.zeros((num_envs, config.hazards, 2))
 
@@ -267,16 +268,19 @@ class GoalEnv(TaskEnv):
         state = self.state()
         if len(ids) < self.num_envs:
             state = GoalState(*(part[ids] for part in state))
-        sensors = None
+        felt = None
         if self.config.observation == "reference":
-            data = self._sensordata if len(ids) == self.num_envs else self._sensordata[ids]
-            sensors = robots.reference_sensors(self._groups, data)
-        return observe(self.config, state, sensors)
+            if self.robot.free_base:
+                felt = sensors.reference(self._groups, self._sensordata[ids])
+            else:
+                felt = sensors.point(state.body, state.rotation, self._ctrl[ids])
+        return observe(self.config, state, felt)
 
     def scene(self, i: int) -> Scene:
         c = self.config
         one = GoalState(*(part[i : i + 1] for part in self.state()))
-        see = lambda points: geometry.lidar(np, _in_body(one, points), c.lidar_range)[0]
+        ego = lambda points: np.stack(_in_body(one, points), -1)
+        see = lambda points: geometry.lidar(np, ego(points), c.lidar_range)[0]
         return Scene(
             robot_xy=self.place[i],
             heading=float(self.heading[i]),
@@ -299,52 +303,58 @@ class GoalEnv(TaskEnv):
         )
 
 
+@cache
 def observation_size(config: GoalConfig) -> int:
     """Length of the observation a config asks for."""
     robot = robots.ROBOTS[config.robot]
     sight = geometry.BINS * (config.hazards > 0)
     return {
-        "reference": robots.sensor_count(robot) + geometry.BINS + sight,
+        "reference": sensors.count(robot) + geometry.BINS + sight,
         "paper": 6 + 2 + sight + 2,
         "ego": robot.proprioception + 2 + sight,
     }[config.observation]
 
 
-def observe(config: GoalConfig, state: GoalState, sensors: np.ndarray | None) -> np.ndarray:
-    """Observations [N, D] of states; `sensors` only for the reference's."""
+def observe(config: GoalConfig, state: GoalState, felt: np.ndarray | None) -> np.ndarray:
+    """Observations [N, D] of states; `felt`, the sensors, only for the reference's."""
+    out = np.zeros((len(state.heading), observation_size(config)))
+    if config.observation == "reference":
+        assert felt is not None
+        count = felt.shape[1]
+        out[:, :count] = felt
+        points = np.concatenate([state.goal[:, None], state.hazards], 1)
+        column = np.full(1 + config.hazards, count + geometry.BINS)
+        column[0] = count
+        geometry.shine(out, column, *_in_body(state, points), config.lidar_range)
+        return out
     if config.observation == "ego":
         cos, sin = np.cos(state.heading), np.sin(state.heading)
-        xy = state.position[:, :2]
-        parts = [state.body, geometry.to_ego(np, state.goal[:, None], xy, cos, sin)[:, 0]]
-        hazards = geometry.to_ego(np, state.hazards, xy, cos, sin)
-    elif config.observation == "paper":
-        vector = paper_state(robots.ROBOTS[config.robot], state)
-        parts = [vector[:, :8]]
-        hazards = geometry.to_ego(
-            np, state.hazards, state.position[:, :2], state.rotation[:, 0, 0],
-            -state.rotation[:, 0, 1],
-        )  # fmt: skip
+        count = state.body.shape[1]
+        out[:, :count] = state.body
+        goal = geometry.to_ego(np, state.goal[:, None], state.position[:, :2], cos, sin)
+        out[:, count : count + 2] = goal[:, 0]
+        count += 2
     else:
-        assert sensors is not None
-        points = np.concatenate([state.goal[:, None], state.hazards], 1)
-        beams = geometry.beams(np, _in_body(state, points), config.lidar_range)
-        seen = [beams[:, 1:].max(1)] if config.hazards else []
-        return np.concatenate([sensors, beams[:, 0], *seen], 1)
+        cos, sin = state.rotation[:, 0, 0], -state.rotation[:, 0, 1]
+        out[:, :8] = paper_state(robots.ROBOTS[config.robot], state)[:, :8]
+        out[:, -2:] = state.position[:, :2]
+        count = 8
     if config.hazards:
-        parts.append(geometry.lidar(np, hazards, config.lidar_range))
-    if config.observation == "paper":
-        parts.append(state.position[:, :2])
-    return np.concatenate(parts, 1)
+        hazards = geometry.to_ego(np, state.hazards, state.position[:, :2], cos, sin)
+        geometry.shine(out, count, hazards[..., 0], hazards[..., 1], config.lidar_range)
+    return out
 
 
-def _in_body(state: GoalState, points: np.ndarray) -> np.ndarray:
-    """Points of the floor [N, K, 2] in the robots' own, possibly tilted, axes: [N, K, 2]."""
+def _in_body(state: GoalState, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Points of the floor [N, K, 2] in the robots' own, possibly tilted, axes: x and y [N, K]."""
+    a, b, position = state.rotation[:, 0], state.rotation[:, 1], state.position
     # The third row of a rotation follows from the first two; only its first two entries matter.
-    a, b = state.rotation[:, 0], state.rotation[:, 1]
-    up = np.stack([a[:, 1] * b[:, 2] - a[:, 2] * b[:, 1], a[:, 2] * b[:, 0] - a[:, 0] * b[:, 2]], 1)
-    flat = points - state.position[:, None, :2]
-    planar = flat[..., :1] * a[:, None, :2] + flat[..., 1:] * b[:, None, :2]
-    return planar - state.position[:, None, 2:] * up[:, None]
+    x_up = position[:, 2] * (a[:, 1] * b[:, 2] - a[:, 2] * b[:, 1])
+    y_up = position[:, 2] * (a[:, 2] * b[:, 0] - a[:, 0] * b[:, 2])
+    dx, dy = points[..., 0] - position[:, :1], points[..., 1] - position[:, 1:2]
+    x = a[:, :1] * dx + b[:, :1] * dy - x_up[:, None]
+    y = a[:, 1:2] * dx + b[:, 1:2] * dy - y_up[:, None]
+    return x, y
 
 
 def paper_state(robot: robots.Robot, state: GoalState) -> np.ndarray:
@@ -360,7 +370,7 @@ def paper_state(robot: robots.Robot, state: GoalState) -> np.ndarray:
     return np.concatenate(
         [sensors[name] for name in robot.paper_sensors]
         + [
-            _in_body(state, points).reshape(n, -1),
+            np.stack(_in_body(state, points), -1).reshape(n, -1),
             state.rotation[:, 0, :2],
             state.position[:, :2],
         ],

@@ -1,4 +1,4 @@
-"""The robots: which file, what they sense, and their pose and proprioception from qpos and qvel."""
+"""The robots: which file, and their pose and proprioception from qpos and qvel."""
 
 from dataclasses import dataclass
 from functools import cache
@@ -8,10 +8,9 @@ from typing import Literal
 import numpy as np
 
 # A compiled name, which pyright cannot look into.
-from mujoco import MjModel  # pyright: ignore[reportAttributeAccessIssue]
+from mujoco import MjModel, mjtDisableBit  # pyright: ignore[reportAttributeAccessIssue]
 
 POINT_HEIGHT = 0.1
-DOGGO_JOINTS = [f"hip_{i}_{axis}" for axis in "zy" for i in "1234"] + [f"ankle_{i}" for i in "1234"]
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,11 @@ ROBOTS = {
 def load_model(name: str) -> MjModel:
     """The compiled model of a robot. Shared: do not write to it."""
     xml = files("surefoot.envs").joinpath("assets", ROBOTS[name].asset).read_text()
-    return MjModel.from_xml_string(xml)
+    model = MjModel.from_xml_string(xml)
+    if not ROBOTS[name].free_base:
+        # MuJoCo reads sensors in every physics step; Point's follow from its state (sensors.py).
+        model.opt.disableflags |= mjtDisableBit.mjDSBL_SENSOR.value
+    return model
 
 
 def rotation(quaternion: np.ndarray) -> np.ndarray:
@@ -106,45 +109,3 @@ def read_body(
         parts += [qpos[:, 7:], qvel[:, 6:], qpos[:, 2:3]]
     heading = np.arctan2(r[:, 1, 0], r[:, 0, 0])
     return qpos[:, :3].copy(), heading, r[:, :2], np.concatenate(parts, 1)
-
-
-def sensor_columns(robot: Robot) -> dict[str, np.ndarray]:
-    """Columns of sensordata for each group of the reference's observation, in its order."""
-    model = load_model(robot.name)
-
-    def columns(*names: str) -> np.ndarray:
-        found = [model.sensor(n) for n in names]
-        return np.concatenate([np.arange(s.adr[0], s.adr[0] + s.dim[0]) for s in found])
-
-    groups = {"inertial": columns("accelerometer", "velocimeter", "gyro", "magnetometer")}
-    if robot.glyph == "car":
-        groups["ball_velocity"] = columns("ballangvel_rear")
-        groups["ball_quaternion"] = columns("ballquat_rear")
-    if robot.glyph == "doggo":
-        groups["touch"] = columns(*(f"touch_ankle_{i}{s}" for s in "ab" for i in "1234"))
-        groups["joint_velocity"] = columns(*(f"jointvel_{j}" for j in DOGGO_JOINTS))
-        groups["joint_angle"] = columns(*(f"jointpos_{j}" for j in DOGGO_JOINTS))
-    return groups
-
-
-def reference_sensors(groups: dict[str, np.ndarray], sensordata: np.ndarray) -> np.ndarray:
-    """The sensor part [N, S] of the reference's observation.
-
-    Angles enter as (sin, cos) and the ball's quaternion as a rotation matrix, as there.
-    """
-    out = []
-    for name, columns in groups.items():
-        values = sensordata[:, columns]
-        if name == "ball_quaternion":
-            values = rotation(values).reshape(len(values), 9)
-        elif name == "joint_angle":
-            values = np.stack([np.sin(values), np.cos(values)], 2).reshape(len(values), -1)
-        out.append(values)
-    return np.concatenate(out, 1)
-
-
-def sensor_count(robot: Robot) -> int:
-    """Length of the sensor part of the reference's observation."""
-    groups = sensor_columns(robot)
-    longer = {"ball_quaternion": 9, "joint_angle": 2 * len(groups.get("joint_angle", ()))}
-    return sum(longer.get(name, len(columns)) for name, columns in groups.items())

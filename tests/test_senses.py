@@ -1,0 +1,60 @@
+"""What a robot feels and sees, against MuJoCo and against a loop written out."""
+
+import math
+from importlib.resources import files
+
+import mujoco
+import numpy as np
+
+from surefoot.envs import geometry, robots, sensors
+
+
+def test_the_points_sensors_are_mujocos():
+    """MuJoCo reads them from the model itself; ours come from Newton's law."""
+    model = mujoco.MjModel.from_xml_path(str(files("surefoot.envs") / "assets" / "point.xml"))
+    data = mujoco.MjData(model)
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        data.qpos[:], data.qvel[:] = rng.normal(0, 2, 3), rng.normal(0, 2, 3)
+        data.ctrl[:] = rng.uniform(-1, 1, 2) * rng.choice([0.02, 1.0])  # below and above saturation
+        mujoco.mj_forward(model, data)
+        _, _, rows, body = robots.read_body(
+            robots.ROBOTS["point"], data.qpos[None], data.qvel[None]
+        )
+        felt = sensors.point(body, rows, data.ctrl[None])[0]
+        np.testing.assert_allclose(felt, data.sensordata, rtol=0, atol=1e-10)
+
+
+def by_hand(points: np.ndarray, reach: float) -> np.ndarray:
+    """One robot's lidar, point by point: its own bin, and how near it is to the two beside it."""
+    seen = np.zeros(16)
+    for x, y in points:
+        strength = max(0.0, reach - math.hypot(x, y)) / reach
+        angle = math.atan2(y, x) % (2 * math.pi) / (2 * math.pi / 16)
+        own = int(angle) % 16
+        into = angle - int(angle)
+        for bin_, share in ((own, 1.0), ((own + 1) % 16, into), ((own - 1) % 16, 1.0 - into)):
+            seen[bin_] = max(seen[bin_], share * strength)
+    return seen
+
+
+def test_both_lidars_are_the_loop():
+    rng = np.random.default_rng(1)
+    ego = rng.normal(0, 1.5, (40, 7, 2))
+    # On the seam, just below it, on the robot, on bin borders, out of reach.
+    ego[0] = [(1, 0), (1, -1e-20), (0, 0), (-1, 0), (-1, -1e-20), (1, 1), (9, 9)]
+    expected = np.array([by_hand(points, 3.0) for points in ego])
+    np.testing.assert_allclose(geometry.lidar(np, ego, 3.0), expected, atol=1e-14)
+    out = np.zeros((40, 21))
+    geometry.shine(out, 5, ego[..., 0], ego[..., 1], 3.0)
+    np.testing.assert_allclose(out[:, 5:], expected, atol=1e-14)
+    assert not out[:, :5].any()
+
+
+def test_points_shine_into_the_columns_asked_for():
+    ego = np.random.default_rng(2).normal(0, 1.5, (5, 3, 2))
+    out = np.zeros((5, 33))
+    geometry.shine(out, np.array([1, 17, 17]), ego[..., 0], ego[..., 1], 3.0)
+    for row, points in zip(out, ego, strict=True):
+        np.testing.assert_allclose(row[1:17], by_hand(points[:1], 3.0), atol=1e-14)
+        np.testing.assert_allclose(row[17:], by_hand(points[1:], 3.0), atol=1e-14)
