@@ -31,7 +31,7 @@ class ActionSpec:
 
     def to_env(self, action: np.ndarray) -> np.ndarray:
         """Actions as an environment takes them."""
-        return action if self.discrete else np.clip(action, self.low, self.high)
+        return action if self.discrete else np.minimum(np.maximum(action, self.low), self.high)
 
 
 def action_spec(space: Any) -> ActionSpec:

@@ -215,7 +215,8 @@ class GoalEnv(TaskEnv):
         self._read()
         distance = geometry.distance(np, self.place, self.goal)
         met = distance <= c.goal_size
-        reward = np.clip(self.distance - distance + c.goal_reward * met, -10.0, 10.0)
+        reward = self.distance - distance + c.goal_reward * met
+        reward = np.minimum(np.maximum(reward, -10.0), 10.0)
         cost = geometry.hazard_cost(np, self.place, self.hazards, c.hazard_size)
         self.distance = distance
         self._after_physics = self.state()
@@ -336,7 +337,8 @@ def observe(config: GoalConfig, state: GoalState, felt: np.ndarray | None) -> np
         count += 2
     else:
         cos, sin = state.rotation[:, 0, 0], -state.rotation[:, 0, 1]
-        out[:, :8] = paper_state(robots.ROBOTS[config.robot], state)[:, :8]
+        out[:, :6] = _paper_sensors(robots.ROBOTS[config.robot], state)
+        out[:, 6:7], out[:, 7:8] = _in_body(state, state.goal[:, None])
         out[:, -2:] = state.position[:, :2]
         count = 8
     if config.hazards:
@@ -357,22 +359,20 @@ def _in_body(state: GoalState, points: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return x, y
 
 
-def paper_state(robot: robots.Robot, state: GoalState) -> np.ndarray:
-    """The paper's model state [N, 8 + 2 H + 4] (42 numbers for 15 hazards)."""
-    n = len(state.heading)
+def _paper_sensors(robot: robots.Robot, state: GoalState) -> np.ndarray:
+    """The first six numbers of the paper's state, [N, 6]."""
     yaw_rate = state.body[:, 5:6] if robot.free_base else state.body[:, 2:3]
-    sensors = {
+    felt = {
         "velocity": state.body[:, :2],
         "yaw_rate": yaw_rate,
         "magnetometer": -0.5 * state.rotation[:, 1],
     }
+    return np.concatenate([felt[name] for name in robot.paper_sensors], 1)
+
+
+def paper_state(robot: robots.Robot, state: GoalState) -> np.ndarray:
+    """The paper's model state [N, 8 + 2 H + 4] (42 numbers for 15 hazards)."""
     points = np.concatenate([state.goal[:, None], state.hazards], 1)
-    return np.concatenate(
-        [sensors[name] for name in robot.paper_sensors]
-        + [
-            np.stack(_in_body(state, points), -1).reshape(n, -1),
-            state.rotation[:, 0, :2],
-            state.position[:, :2],
-        ],
-        1,
-    )
+    seen = np.stack(_in_body(state, points), -1).reshape(len(points), -1)
+    sensors = _paper_sensors(robot, state)
+    return np.concatenate([sensors, seen, state.rotation[:, 0, :2], state.position[:, :2]], 1)

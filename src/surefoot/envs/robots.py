@@ -87,14 +87,9 @@ def read_body(
     if not robot.free_base:
         heading = qpos[:, 2]
         cos, sin = np.cos(heading), np.sin(heading)
-        body = np.stack(
-            [
-                cos * qvel[:, 0] + sin * qvel[:, 1],
-                cos * qvel[:, 1] - sin * qvel[:, 0],
-                qvel[:, 2],
-            ],
-            1,
-        )
+        body = qvel.copy()
+        body[:, 0] = cos * qvel[:, 0] + sin * qvel[:, 1]
+        body[:, 1] = cos * qvel[:, 1] - sin * qvel[:, 0]
         position = np.empty((len(qpos), 3))
         position[:, :2], position[:, 2] = qpos[:, :2], POINT_HEIGHT
         rows = np.zeros((len(qpos), 2, 3))
