@@ -180,7 +180,8 @@ def poisoned(monkeypatch):
 
     def update(*args):
         learner, metrics = real(*args)
-        return jax.tree.map(lambda x: x * jnp.nan, learner), metrics
+        spoil = lambda x: x * jnp.nan if jnp.issubdtype(x.dtype, jnp.floating) else x
+        return jax.tree.map(spoil, learner), metrics
 
     monkeypatch.setattr(ppo, "update", update)
 

@@ -31,13 +31,15 @@ class Epoch:
     """Of all seeds."""
     seconds: dict[str, float]
     """Time by phase since the start."""
+    snapshot: dict[str, Any]
+    """All that is needed to go on from here: a tree of arrays, which the next epoch may reuse."""
 
 
 class Phases:
     """Wall-clock time by phase."""
 
-    def __init__(self) -> None:
-        self._seconds: dict[str, float] = {}
+    def __init__(self, before: dict[str, Any] | None = None) -> None:
+        self._seconds = {name: float(seconds) for name, seconds in (before or {}).items()}
 
     @contextmanager
     def __call__(self, name: str) -> Iterator[None]:
@@ -49,21 +51,36 @@ class Phases:
         return dict(self._seconds)
 
 
+def new_totals(seeds: int) -> dict[str, Any]:
+    """What `real_metrics` adds up."""
+    return {"violations": np.zeros(seeds), "steps": 0, "epoch": 0}
+
+
 def seed_keys(seeds: list[int]) -> Key[Array, " S"]:
     """One key per seed, which depends on the seed alone."""
     return jax.vmap(jax.random.key)(np.asarray(seeds, np.uint32))
 
 
 def over_seeds(
-    step: Callable[..., Any], seeds: int, shared: tuple[int, ...] = (), donate: tuple[int, ...] = ()
-) -> Callable[..., Any]:
+    step: Callable[..., Any],
+    seeds: int,
+    shared: tuple[int, ...] = (),
+    donate: tuple[int, ...] = (),
+    in_turn: bool = False,
+) -> Any:
     """Compile a step for one seed into one for all; arguments and results carry a leading axis.
 
-    Arguments in `shared` are the same for all seeds and have no such axis. A single seed is not
-    batched at all: its loops then stop when they are done, and branches are really taken.
+    Arguments in `shared` are the same for all seeds and have no such axis. Seeds are batched, or
+    taken `in_turn`: their loops then stop when they are done, and branches are really taken. So it
+    is with a single seed.
     """
 
     def many(*args: Any) -> Any:
+        if in_turn:
+            own = {i: a for i, a in enumerate(args) if i not in shared}
+            return jax.lax.map(
+                lambda mine: step(*(mine.get(i, a) for i, a in enumerate(args))), own
+            )
         axes = tuple(None if i in shared else 0 for i in range(len(args)))
         return jax.vmap(step, in_axes=axes)(*args)
 
@@ -85,7 +102,7 @@ def real_metrics(
 ) -> list[dict[str, Any]]:
     """A row per seed with what happened in the real world, and running totals."""
     totals["steps"] += experience.steps
-    totals["epoch"] = totals.get("epoch", 0) + 1
+    totals["epoch"] += 1
     totals["violations"] = totals["violations"] + (experience.cost > 0).any(-1).sum((1, 2))
     rows = []
     for s, episodes in enumerate(experience.episodes):

@@ -54,7 +54,7 @@ class MBPPOConfig:
     """The policy's learner."""
     multiplier: MultiplierConfig = field(default_factory=MultiplierConfig)
     """The multiplier's rule."""
-    ensemble: EnsembleConfig = field(default_factory=lambda: EnsembleConfig(max_steps=2000))
+    ensemble: EnsembleConfig = field(default_factory=lambda: EnsembleConfig(max_steps=1000))
     """The model of the world."""
 
     @property

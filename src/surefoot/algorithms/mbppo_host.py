@@ -1,5 +1,6 @@
 """MBPPO-Lagrangian's work on the host: real experience into what the compiled steps take."""
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
@@ -59,20 +60,30 @@ def real_batch(
         ends = np.cumsum(np.pad(experience.ended[s], ((1, 0), (0, 0))), 0)
         clear = ends[horizon - 1 : -1] - ends[: steps - horizon + 1] == 0
         t0, column = np.nonzero(clear)
-        if len(t0) == 0:
-            return out
+        weight = float(len(t0) > 0)  # if there are none, any will do: they count nothing
+        if not weight:
+            t0, column = np.zeros(1, int), np.zeros(1, int)
         pick = rng.integers(0, len(t0), wanted)
         t = t0[pick][None] + np.arange(horizon)[:, None]
         c = np.broadcast_to(column[pick][None], t.shape)
         take = lambda x, t=t, c=c, s=s: x[s][t, c]
         parts.append(
             (take(experience.obs), take(experience.action), take(experience.reward),
-             take(experience.cost), take(experience.next_obs)[-1], take(experience.terminated))
+             take(experience.cost), take(experience.next_obs)[-1], take(experience.terminated),
+             np.float32(weight))
         )  # fmt: skip
-    names = ("obs", "action", "reward", "cost", "last", "terminated")
+    names = ("obs", "action", "reward", "cost", "last", "terminated", "weight")
     for i, name in enumerate(names):
         out[f"segment_{name}"] = np.stack([p[i] for p in parts])
     return out
+
+
+def compile_aside(jitted: Any, *args: Any) -> Future:
+    """Compile a function for such arguments in a thread of its own."""
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(lambda: jitted.lower(*args).compile())
+    pool.shutdown(wait=False)
+    return future
 
 
 class Practice(NamedTuple):

@@ -16,10 +16,18 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from surefoot.algorithms import mbppo_host as host
 from surefoot.algorithms.collect import Collector, numpy_policy
-from surefoot.algorithms.common import Epoch, Phases, over_seeds, real_metrics, seed_keys
+from surefoot.algorithms.common import (
+    Epoch,
+    Phases,
+    new_totals,
+    over_seeds,
+    real_metrics,
+    seed_keys,
+)
 from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.learn import multiplier, ppo
 from surefoot.learn.multiplier import MultiplierConfig
+from surefoot.snapshot import Saved
 from surefoot.spaces import ActionSpec, action_spec
 from surefoot.world import ensemble as ensembles
 from surefoot.world import fitting, trust
@@ -46,14 +54,21 @@ class State(eqx.Module):
     key: Key[Array, ""]
 
 
+class Past(eqx.Module):
+    """Real states that imagined rollouts may start from."""
+
+    records: Float[Array, "C R"]
+    """All of them; one empty row where none is asked for."""
+    starts: Float[Array, "M R"]
+    """Initial ones, used where the task does not know its own."""
+
+
 class Memory(eqx.Module):
     """All real steps so far, as the model learns from them; rows beyond the count are empty."""
 
     inputs: Float[Array, "C F+A"]
     targets: Float[Array, "C D+b"]
-    records: Float[Array, "C R"]
-    starts: Float[Array, "M R"]
-    """Real initial states, used where the task does not know them."""
+    past: Past
 
 
 class World(eqx.Module):
@@ -82,8 +97,10 @@ def init(
     memory = Memory(
         jnp.zeros((capacity, width)),
         jnp.zeros((capacity, know.target_size + know.binary_size)),
-        jnp.zeros((capacity if config.replay_share else 1, know.record_size)),
-        jnp.zeros((1, know.record_size)),
+        Past(
+            jnp.zeros((capacity if config.replay_share else 1, know.record_size)),
+            jnp.zeros((1, know.record_size)),
+        ),
     )
     empty = know.revive(key, jnp.zeros((config.rollouts, know.record_size)))
     dreams = Dreams(empty, jnp.full(config.rollouts, -1, jnp.int32))
@@ -102,8 +119,24 @@ def remember(
         know, rows["before"], rows["after"], rows["reward"], rows["cost"], rows["terminated"]
     )
     put = lambda buffer, new: jax.lax.dynamic_update_slice_in_dim(buffer, new, count, 0)
-    records = put(memory.records, rows["before"]) if config.replay_share else memory.records
-    return Memory(put(memory.inputs, inputs), put(memory.targets, targets), records, rows["starts"])
+    records = memory.past.records
+    if config.replay_share:
+        records = put(records, rows["before"])
+    past = Past(records, rows["starts"])
+    return Memory(put(memory.inputs, inputs), put(memory.targets, targets), past)
+
+
+def filled(memory: Memory, count: int) -> dict[str, Array]:
+    """What a memory of several seeds holds so far, without its empty rows."""
+    rows = {"inputs": memory.inputs, "targets": memory.targets, "records": memory.past.records}
+    return {name: x[:, :count] for name, x in rows.items()} | {"starts": memory.past.starts}
+
+
+def refill(memory: Memory, rows: dict[str, Any]) -> Memory:
+    """The inverse of `filled`, into an empty memory that may have room for more."""
+    put = lambda buffer, name: buffer.at[:, : rows[name].shape[1]].set(rows[name])
+    past = Past(put(memory.past.records, "records"), jnp.asarray(rows["starts"]))
+    return Memory(put(memory.inputs, "inputs"), put(memory.targets, "targets"), past)
 
 
 def fit_world(
@@ -118,18 +151,18 @@ def fit_world(
 
 
 def starting_states(
-    config: MBPPOConfig, world: World, memory: Memory, count: Array, n: int, key: Key[Array, ""]
+    config: MBPPOConfig, world: World, past: Past, count: Array, n: int, key: Key[Array, ""]
 ) -> Any:
     """Line 6: s0 ~ mu, and a share of past real states."""
     fresh_key, old_key, revive_key = jax.random.split(key, 3)
     old = round(config.replay_share * n)
     fresh = world.knowledge.initial_records(fresh_key, n - old)
     if fresh is None:
-        index = jax.random.randint(fresh_key, (n - old,), 0, memory.starts.shape[0])
-        fresh = memory.starts[index]
+        index = jax.random.randint(fresh_key, (n - old,), 0, past.starts.shape[0])
+        fresh = past.starts[index]
     if old:
         index = jax.random.randint(old_key, (old,), 0, count)
-        fresh = jnp.concatenate([fresh, memory.records[index]])
+        fresh = jnp.concatenate([fresh, past.records[index]])
     return world.knowledge.revive(revive_key, fresh)
 
 
@@ -153,16 +186,15 @@ def practise(
     config: MBPPOConfig,
     world: World,
     state: State,
-    memory: Memory,
+    past: Past,
     count: Array,
     real: dict[str, Array],
-    active: Bool[Array, ""],
     first: Bool[Array, ""],
 ) -> tuple[State, Bool[Array, ""], dict[str, Array]]:
     """Lines 6 to 16: one pass. Returns the state, whether another pass is worth it, and metrics."""
     key, start_key, age_key, roll_key, update_key, trust_key = jax.random.split(state.key, 6)
     old = state.learner
-    fresh = starting_states(config, world, memory, count, config.rollouts, start_key)
+    fresh = starting_states(config, world, past, count, config.rollouts, start_key)
     dreams = next_dreams(config, world, state.dreams, fresh, age_key)
     rollout, end = imagine(
         world.knowledge, world.actions, state.ensemble, old.sample, dreams.states, config.horizon,
@@ -194,15 +226,12 @@ def practise(
     learner, metrics = ppo.update(config.ppo, learner, batch, lam, update_key)
     learner = ppo.observe(learner, batch.obs)
     # Lines 16 and 5: is it better in enough of the elites? If not, nothing of the pass is kept.
-    helped, pr = jnp.array(True), jnp.array(jnp.nan)
+    keep, pr = jnp.array(True), jnp.array(jnp.nan)
     if config.gate != "none":
-        pr = improvement(config, world, state, memory, count, learner, lam, trust_key)
-        helped = pr >= config.pr_threshold - 1e-6
-    keep = active & helped
-    choose = lambda a, b: jax.tree.map(lambda x, y: jnp.where(keep, x, y), a, b)
-    moved = State(choose(learner, old), state.ensemble, dreams, gap, key)
-    # A seed that has stopped stays as it is while its neighbours go on.
-    state = jax.tree.map(lambda x, y: jnp.where(active, x, y), moved, state)
+        pr = improvement(config, world, state, past, count, learner, lam, trust_key)
+        keep = pr >= config.pr_threshold - 1e-6
+        learner = jax.tree.map(lambda new, kept: jnp.where(keep, new, kept), learner, old)
+    state = State(learner, state.ensemble, dreams, gap, key)
     metrics |= {
         "imagined_reward": rollout.returns()[judged].mean() * per_episode,
         "imagined_cost": imagined if config.anchor else imagined * per_episode,
@@ -211,6 +240,15 @@ def practise(
         "performance_ratio": pr,
     }
     return state, keep, metrics
+
+
+def practise_if_active(
+    active: Bool[Array, ""], state: State, one_pass: Callable[[], tuple]
+) -> tuple[State, Bool[Array, ""], dict[str, Array]]:
+    """`one_pass()`; a seed that has stopped stays as it is, and costs nothing."""
+    *_, metrics = jax.eval_shape(one_pass)
+    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)
+    return jax.lax.cond(active, one_pass, lambda: (state, jnp.array(False), nothing))
 
 
 def to_batch(rollout: Rollout, real: dict[str, Array], first: Bool[Array, ""]) -> ppo.Batch:
@@ -238,7 +276,7 @@ def to_batch(rollout: Rollout, real: dict[str, Array], first: Bool[Array, ""]) -
         next_obs=real["segment_last"][None],
         terminated=real["segment_terminated"],
         ended=jnp.zeros((horizon, width), bool).at[-1].set(True),
-        weight=jnp.full((horizon, width), first * 1.0),
+        weight=jnp.full((horizon, width), first * real["segment_weight"]),
     )
     return jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), batch, segments)
 
@@ -247,7 +285,7 @@ def improvement(
     config: MBPPOConfig,
     world: World,
     state: State,
-    memory: Memory,
+    past: Past,
     count: Array,
     new: ppo.Learner,
     lam: Float[Array, " k"],
@@ -255,7 +293,7 @@ def improvement(
 ) -> Float[Array, ""]:
     """The performance ratio of `new` over the present policy (eq. pr), with common luck."""
     state_key, luck = jax.random.split(key)
-    states = starting_states(config, world, memory, count, config.pr_rollouts, state_key)
+    states = starting_states(config, world, past, count, config.pr_rollouts, state_key)
     discount = config.ppo.gamma ** jnp.arange(config.pr_horizon)[:, None]
 
     def score(learner: ppo.Learner, member: Array) -> Array:
@@ -279,8 +317,12 @@ def epochs(
     make_env: Callable[[int, str], Any],
     make_knowledge: Callable[[Any], Knowledge],
     seeds: list[int],
+    saved: Saved | None = None,
 ) -> Iterator[Epoch]:
-    """Train, one epoch at a time. `make_env(n, model)` makes n environments."""
+    """Train, one epoch at a time. `make_env(n, model)` makes n environments.
+
+    With `saved`, a snapshot of an epoch read back, training goes on from there.
+    """
     env = make_env(len(seeds) * config.episodes, config.model)
     length = env.max_episode_steps or 1000
     world = World(make_knowledge(env), action_spec(env.single_action_space), length)
@@ -295,33 +337,58 @@ def epochs(
     fit = over_seeds(
         lambda state, memory, count: fit_world(config, state, memory, count), many, (2,)
     )
-    one_pass = over_seeds(lambda *args: practise(config, world, *args), many, (2, 5))
+    # Where the performance ratio ends practice, seeds need very different numbers of passes: taking
+    # them in turn, the device works for those that go on only.
+    one_pass = over_seeds(
+        lambda active, state, *args: practise_if_active(
+            active, state, lambda: practise(config, world, state, *args)
+        ),
+        many, (3, 5), in_turn=config.gate != "none",
+    )  # fmt: skip
     state, memory = begin(seed_keys(seeds))
-    phases = Phases()
-    totals = {"violations": np.zeros(many), "steps": 0}
-    for number in range(total):
+    phases, compiling = Phases(), None
+    totals = new_totals(many)
+    if saved is not None:
+        state, totals = saved.like("state", state), saved.like("totals", totals)
+        memory, phases = refill(memory, saved.part("memory")), Phases(saved.part("phases"))
+        collector.restore(saved.part("collector"), totals["epoch"])
+    for number in range(totals["epoch"], total):
         with phases("collect"):
             policy = numpy_policy(state.learner, world.actions)
             experience = collector.collect(policy, world.actions, length)
         with phases("fit"):
             memory = add(memory, host.rows(experience, collector), jnp.int32(number * batch))
             count = jnp.int32((number + 1) * batch)
+            real = host.real_batch(config, experience, length)
+            if compiling is None:  # a pass is compiled while the model fits
+                compiling = host.compile_aside(
+                    one_pass, jnp.ones(many, bool), state, memory.past, count, real, jnp.array(True)
+                )
             state, fitted = jax.block_until_ready(fit(state, memory, count))
         with phases("practise"):
-            real = host.real_batch(config, experience, length)
-            state, practice = practise_until_done(config, one_pass, state, memory, count, real)
+            state, practice = practise_until_done(
+                config, compiling.result(), state, memory.past, count, real
+            )
         metrics = real_metrics(experience, totals, config.cost_limit)
         host.add_metrics(metrics, config, practice, fitted, real, state.gap)
         host.check(state.learner, metrics, fitted)
         policy = numpy_policy(state.learner, world.actions)
-        yield Epoch(number + 1, total, metrics, state, policy, phases.seconds())
+        seconds = phases.seconds()
+        snapshot = {
+            "state": state,
+            "memory": filled(memory, totals["steps"]),
+            "totals": totals,
+            "phases": seconds,
+            "collector": collector.snapshot(),
+        }
+        yield Epoch(number + 1, total, metrics, state, policy, seconds, snapshot)
 
 
 def practise_until_done(
     config: MBPPOConfig,
     one_pass: Callable[..., Any],
     state: State,
-    memory: Memory,
+    past: Past,
     count: Array,
     real: dict[str, Any],
 ) -> tuple[State, host.Practice]:
@@ -331,7 +398,7 @@ def practise_until_done(
     first = last = None
     for i in range(config.passes):
         before = active
-        state, active, now = one_pass(state, memory, count, real, active, jnp.asarray(i == 0))
+        state, active, now = one_pass(active, state, past, count, real, jnp.array(i == 0))
         # Of seeds that have stopped, the last pass they took part in is reported.
         last = now if last is None else host.choose(before, now, last)
         first = last if first is None else first

@@ -254,7 +254,7 @@ def fit_critics(
 
     def loss(critics: Critics, rows: Rows):
         losses = surrogate.mean((critics(rows.obs) - rows.targets) ** 2, rows.weight)
-        return jnp.sum(losses), (jnp.array(False), losses)
+        return jnp.sum(losses), (None, losses)
 
     critics, moments, _, losses = descend(
         loss,
@@ -293,7 +293,7 @@ def improve_policy(
         objective = surrogate.lagrangian(reward, cost, lam) + config.entropy_coefficient * entropy
         kl = mean(old.distribution(rows.old_heads).kl(policy))
         # Written so that a KL which is not a number stops too.
-        stop = jnp.array(False) if config.kl_stop is None else ~(kl <= config.kl_stop)
+        stop = None if config.kl_stop is None else ~(kl <= config.kl_stop)
         clipped = mean((jnp.abs(ratio - 1) > config.clip) * 1.0)
         return -objective, (stop, {"kl": kl, "entropy": entropy, "clip_fraction": clipped})
 
