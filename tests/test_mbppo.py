@@ -1,6 +1,5 @@
 """The training loop: repeatable, seed by seed alike, and safe against its own failures."""
 
-import json
 from dataclasses import replace
 
 import jax
@@ -19,6 +18,8 @@ from surefoot.learn import ppo
 from surefoot.learn.ppo import PPOConfig
 from surefoot.policy import Policy
 from surefoot.runs import train as runs
+from surefoot.runs.checkpoint import newest_sound
+from surefoot.snapshot import Saved
 from surefoot.world.ensemble import EnsembleConfig
 from surefoot.world.knowledge import BlackBox
 from toys import Drift
@@ -211,13 +212,13 @@ def test_what_was_written_before_a_fault_is_intact(monkeypatch, tmp_path):
     out = tmp_path / "run"
     with pytest.raises(TrainingFault, match="it broke"):
         runs.train(lambda n: adapt(Drift, num_envs=n), out=out, config=OWN, quiet=True)
-    folder = runs.RunFolder(out)
-    assert json.loads((out / "result.json").read_text()) == {"failed": "seed 0: it broke"}
+    assert runs.RunFolder(out).read_json("result.json") == {"failed": "seed 0: it broke"}
     written = Policy.load(out / "policy.npz")
     for a, b in zip(written.weights, good[0].policy.weights, strict=True):
         np.testing.assert_array_equal(a, b)
-    state, epoch = folder.read_state(good[0].state)
-    assert epoch == 1
+    checkpoint, _ = newest_sound(out / "checkpoints")
+    state = Saved(checkpoint.arrays).like("state", good[0].state)
+    assert checkpoint.meta["epoch"] == 1
     for a, b in zip(plain(state), plain(good[0].state), strict=True):
         np.testing.assert_array_equal(a, b)
-    assert len(folder.read_metrics()) == 1
+    assert len(runs.RunFolder(out).read_metrics()) == 1

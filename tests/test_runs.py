@@ -19,8 +19,17 @@ from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
 from surefoot.policy import Policy
 from surefoot.runs import train as runs
+from surefoot.runs.checkpoint import (
+    Checkpoint,
+    epoch_of,
+    list_checkpoints,
+    newest_sound,
+    read_checkpoint,
+    write_checkpoint,
+)
 from surefoot.runs.evaluation import evaluate_policy
 from surefoot.runs.folder import RunFolder, config_dict, config_from
+from surefoot.snapshot import Saved, to_arrays
 from toys import Script, TwoState
 
 PPO = PPOConfig(hidden=(8,), epochs=2, critic_epochs=2, minibatches=2, normalise_observations=True)
@@ -61,7 +70,7 @@ def test_out_must_be_new_or_empty(tmp_path):
 def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     folder = RunFolder(tmp_path)
     folder.write_json("result.json", {"a": 1})
-    folder.write_state([np.ones(3)], 1)
+    write_checkpoint(tmp_path, Checkpoint({"epoch": 1}, {"x": np.ones(3)}))
     with pytest.raises(TypeError):
         folder.write_json("result.json", {"a": object()})
 
@@ -72,11 +81,12 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no space"):
         folder.write_json("result.json", {"a": 2})
     with pytest.raises(OSError, match="no space"):
-        folder.write_state([np.zeros(3)], 2)
+        write_checkpoint(tmp_path, Checkpoint({"epoch": 2}, {"x": np.zeros(3)}))
     assert folder.read_json("result.json") == {"a": 1}
-    state, epoch = folder.read_state([jnp.zeros(3)])
-    assert epoch == 1
-    np.testing.assert_array_equal(state[0], np.ones(3))
+    (path,) = list_checkpoints(tmp_path)
+    assert epoch_of(path) == 1
+    np.testing.assert_array_equal(read_checkpoint(path).arrays["x"], np.ones(3))
+    assert {p.name for p in tmp_path.iterdir()} == {"result.json", path.name}
 
 
 def test_a_policy_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -118,16 +128,16 @@ def test_states_survive_the_disk(tmp_path):
         "count": jnp.array(5, jnp.int32),
         "flag": jnp.array([True, False]),
     }
-    folder = RunFolder(tmp_path)
-    folder.write_state(state, 12)
+    path = write_checkpoint(tmp_path, Checkpoint({"epoch": 12}, to_arrays({"all": state})))
     template = {
         "learner": ppo.init(PPO, config, 3, 2, False, 1, jax.random.key(2)),
         "keys": jax.random.split(jax.random.key(0), 3),
         "count": jnp.array(0, jnp.int32),
         "flag": jnp.array([False, False]),
     }
-    found, epoch = folder.read_state(template)
-    assert epoch == 12
+    read = read_checkpoint(path)
+    found = Saved(read.arrays).like("all", template)
+    assert read.meta["epoch"] == 12 and "all/learner/actor/network/weights/0" in read.arrays
     assert jax.tree.structure(found) == jax.tree.structure(state)
     draw = lambda keys: np.asarray(jax.vmap(jax.random.normal)(keys))
     np.testing.assert_array_equal(draw(found.pop("keys")), draw(state.pop("keys")))
@@ -185,9 +195,9 @@ np.save({str(tmp_path / "one.npy")!r}, policy.act(obs[0]))
     # The learner itself, read from the checkpoint.
     start = lambda key: ppo.init(PPO, TINY.multiplier, obs.shape[1], 2, False, 1, key)
     learner = jax.vmap(start)(jax.random.split(jax.random.key(0), 2))
-    keys = jax.random.split(jax.random.key(0), 2)
-    (learner, _), epoch = RunFolder(run).read_state((learner, keys))
-    assert epoch == 2
+    checkpoint, _ = newest_sound(run / "checkpoints")
+    learner = Saved(checkpoint.arrays).like("state/learner", learner)
+    assert checkpoint.meta["epoch"] == 2
     mode = jax.tree.map(lambda x: x[1], learner).mode(jnp.asarray(obs))
     np.testing.assert_allclose(acted, np.clip(mode, -1, 1), atol=1e-5)
     assert np.ptp(acted, axis=0).min() > 1e-4  # and it is no constant

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from surefoot.envs.adapters import adapt as adapt
     from surefoot.envs.tasks import make as make
     from surefoot.policy import Policy as Policy
+    from surefoot.runs.resume import resume as resume
     from surefoot.runs.train import evaluate as evaluate
     from surefoot.runs.train import policy_of as load
     from surefoot.runs.train import train as train
@@ -18,12 +19,13 @@ _FACE = {
     "make": ("surefoot.envs.tasks", "make"),
     "adapt": ("surefoot.envs.adapters", "adapt"),
     "train": ("surefoot.runs.train", "train"),
+    "resume": ("surefoot.runs.resume", "resume"),
     "evaluate": ("surefoot.runs.train", "evaluate"),
     "load": ("surefoot.runs.train", "policy_of"),
     "Policy": ("surefoot.policy", "Policy"),
 }
 
-__all__ = ["Policy", "__version__", "adapt", "evaluate", "load", "make", "train"]
+__all__ = ["Policy", "__version__", "adapt", "evaluate", "load", "make", "resume", "train"]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,6 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 from tyro.conf import Positional
 
+from surefoot.cli_runs import evaluate, export, print_result, resume, runs, show
+
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -79,7 +81,10 @@ def train(argv: list[str]) -> int:
     from surefoot.algorithms.presets import preset as preset_config
     from surefoot.envs.tasks import TASKS
     from surefoot.runs import train as runs
+    from surefoot.runs.device import use_device
 
+    argv = [_long(word) for word in argv]
+    use_device(_early(argv, "--device", "auto"))
     algorithm = _early(argv, "--algorithm", "mbppo-lagrangian")
     preset = _early(argv, "--preset", "default")
     task = next((a for a in argv if a in TASKS), None)
@@ -96,40 +101,42 @@ def train(argv: list[str]) -> int:
         out_: Annotated[Path | None, tyro.conf.arg(name="out")] = None,
         env: tuple[str, ...] = (),
         tensorboard: bool = False,
+        checkpoint_every: float | None = None,
+        keep: int = 2,
+        device: Literal["auto", "cpu", "gpu"] = "auto",
         quiet: bool = False,
     ) -> int:
         """Train a policy that keeps its episode cost under a limit.
 
         Args:
             task: A task's name; see surefoot envs.
-            algorithm: mbppo-lagrangian, ppo-lagrangian or ppo.
+            algorithm: mbppo-lagrangian, ppo-lagrangian, ppo, trpo-lagrangian or cpo.
             preset: default or paper.
             seeds: How many seeds to train side by side.
             seed: The first seed.
             out_: The run's folder (default: a fresh one under runs/).
             env: Options of the task, as NAME=VALUE.
             tensorboard: Write TensorBoard events too.
+            checkpoint_every: Least seconds between checkpoints (default: so that they take at most
+                a hundredth of the time).
+            keep: How many of the last checkpoints are kept, beside the best.
+            device: What learns; auto takes a GPU where there is one.
             quiet: Show no progress.
         """
         path = runs.train(
             task, algorithm, preset, seeds, seed, out_, config, _options(env), quiet=quiet,
-            tensorboard=tensorboard,
+            tensorboard=tensorboard, checkpoint_every=checkpoint_every, keep=keep,
         )  # fmt: skip
-        result = runs.RunFolder(path).read_json("result.json")
-        found = result["evaluation"]
-        spread = f" (±{found['reward_std']:.1f} over seeds)" if "reward_std" in found else ""
-        cost_spread = f" (±{found['cost_std']:.1f})" if "cost_std" in found else ""
-        verdict = "within" if found["cost"] <= found["cost_limit"] else "[red]above[/]"
-        out.print(
-            f"\n{found['episodes']} fresh episodes: reward [bold]{found['reward']:.2f}[/]{spread}, "
-            f"cost [bold]{found['cost']:.1f}[/]{cost_spread}, {verdict} the limit of "
-            f"{found['cost_limit']:g}; {found['within_limit']:.0%} of episodes within it\n"
-            f"{result['real_steps']:,} real steps in {result['seconds']:.0f} s\n"
-            f"figure: {escape(str(runs.learning_curve(path)))}\nrun:    {escape(str(path))}"
-        )
+        print_result(path)
         return 0
 
     return tyro.cli(command, args=argv, prog="surefoot train")
+
+
+def _long(word: str) -> str:
+    """A short option in full: --multiplier pid means --multiplier.kind pid."""
+    name, sign, value = word.partition("=")
+    return f"--multiplier.kind{sign}{value}" if name == "--multiplier" else word
 
 
 def _early(argv: list[str], flag: str, default: str) -> str:
@@ -156,52 +163,6 @@ def _options(pairs: tuple[str, ...]) -> dict[str, Any]:
         except (ValueError, SyntaxError):
             options[name] = value
     return options
-
-
-def evaluate(
-    run: Positional[Path],
-    episodes: int = 100,
-    seed: int | None = None,
-    deterministic: bool = False,
-    json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
-) -> None:
-    """Evaluate a run's policies on fresh episodes.
-
-    Args:
-        run: The run's folder.
-        episodes: Episodes per seed.
-        seed: Where the environments' seeds start.
-        deterministic: Act by the policy's mode instead of drawing from it.
-        json_: Print one JSON object.
-    """
-    from surefoot.runs import train as runs
-
-    first = runs.EVALUATION_SEED if seed is None else seed
-    found = runs.evaluate(run, episodes, first, deterministic)
-    if json_:
-        print(json.dumps(found, indent=1))
-        return
-    for row in [*found["seeds"], {**found, "seed": "all"}]:
-        out.print(
-            f"seed {row['seed']}: reward {row['reward']:.2f}, cost {row['cost']:.1f} (limit "
-            f"{found['cost_limit']:g}), within the limit {row['within_limit']:.0%}, mean of the "
-            f"worst tenth {row['cost_cvar']:.1f}"
-        )
-
-
-def export(
-    run: Positional[Path], path: Positional[Path] = Path("policy.npz"), which: int = 0
-) -> None:
-    """Write a run's policy to one file that needs only numpy to act.
-
-    Args:
-        run: The run's folder.
-        path: The file, .npz.
-        which: Which of the run's seeds, counted from 0.
-    """
-    from surefoot.runs import train as runs
-
-    out.print(f"wrote {runs.policy_of(run, which).save(path)}", markup=False)
 
 
 def watch(
@@ -278,14 +239,51 @@ def benchmark_env(
         print(json.dumps(rows, indent=1))
 
 
+def benchmark_train(
+    epochs: int = 3,
+    reference_python: str | None = None,
+    json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
+) -> None:
+    """Real steps per second of training PPO-Lagrangian on PointGoal, collecting and updating.
+
+    Args:
+        epochs: Updates timed, after one that compiles; the fastest counts.
+        reference_python: A Python 3.10 that has OmniSafe 0.5.0, to be timed in the same run.
+        json_: Print one JSON list.
+    """
+    from surefoot.runs.benchmark import benchmark
+
+    rows = []
+    for row in benchmark(epochs, reference_python):
+        rows.append(row)
+        if not json_:
+            out.print(
+                f"{row['schedule']:<10} {row['steps_per_update']:,} steps per update, "
+                f"{row['does']}: {row['steps_per_second']:,.0f} steps/s (collecting "
+                f"{row['collect_seconds']:.2f} s, updating {row['update_seconds']:.2f} s)"
+            )
+            if "ratio" in row:
+                out.print(
+                    f"{'':<10} {row['reference']}: {row['reference_steps_per_second']:,.0f} steps/s"
+                    f" (collecting {row['reference_collect_seconds']:.2f} s, updating "
+                    f"{row['reference_update_seconds']:.2f} s); ratio {row['ratio']:.1f}"
+                )
+    if json_:
+        print(json.dumps(rows, indent=1))
+
+
 COMMANDS: dict[str, tuple[Callable[..., Any], str]] = {
     "train": (train, "train a policy on a task"),
+    "resume": (resume, "go on with a run that was interrupted, or make it longer"),
+    "runs": (runs, "list runs with their state"),
+    "show": (show, "show a run and check its files"),
     "evaluate": (evaluate, "evaluate a run on fresh episodes"),
     "export": (export, "write a run's policy to a file that needs only numpy"),
     "envs": (envs, "list the tasks with their sizes and options"),
     "watch": (watch, "film an episode"),
     "parity": (parity, "compare with recordings of the reference environment"),
     "benchmark env": (benchmark_env, "steps per second of the environments"),
+    "benchmark train": (benchmark_train, "steps per second of training"),
 }
 
 
@@ -321,8 +319,10 @@ def main(argv: list[str] | None = None) -> None:
         # Messages may hold brackets of their own, such as surefoot[video].
         err.print(f"[red]surefoot {name}:[/] {escape(str(error))}")
         sys.exit(2)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    except KeyboardInterrupt as stop:
+        if str(stop):
+            err.print(f"[red]surefoot {name}:[/] {escape(str(stop))}")
+        sys.exit(getattr(stop, "code", 130))
     sys.exit(code or 0)
 
 

@@ -3,10 +3,11 @@
 Importing this module needs numpy alone, so a policy runs on a robot without JAX.
 """
 
+import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 
@@ -86,18 +87,39 @@ class Policy:
             std=pick(self.std),
         )
 
-    def save(self, path: str | Path) -> Path:
-        """Write the policy to one .npz file."""
-        path = Path(path)
-        if path.suffix != ".npz":
-            raise ValueError(f"{path}: a policy is written to a file that ends in .npz")
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All arrays by name; those that are None are left out."""
         arrays = {f"weight_{i}": w for i, w in enumerate(self.weights)}
         arrays |= {f"bias_{i}": b for i, b in enumerate(self.biases)}
         for name in ("log_std", "mean", "std", "low", "high"):
             value = getattr(self, name)
             if value is not None:
                 arrays[name] = value
-        header = json.dumps({"format": FORMAT, "layers": len(self.weights)})
+        return arrays
+
+    @staticmethod
+    def of(arrays: Mapping[str, np.ndarray]) -> "Policy":
+        """The inverse of `arrays`."""
+        layers = range(sum(name.startswith("weight_") for name in arrays))
+        return Policy(
+            tuple(arrays[f"weight_{i}"] for i in layers),
+            tuple(arrays[f"bias_{i}"] for i in layers),
+            arrays.get("log_std"),
+            arrays["low"],
+            arrays["high"],
+            arrays.get("mean"),
+            arrays.get("std"),
+        )
+
+    def save(self, path: str | Path) -> Path:
+        """Write the policy to one .npz file."""
+        path = Path(path)
+        if path.suffix != ".npz":
+            raise ValueError(f"{path}: a policy is written to a file that ends in .npz")
+        arrays = self.arrays()
+        header = json.dumps(
+            {"format": FORMAT, "layers": len(self.weights), "checksum": _checksum(arrays)}
+        )
         temporary = path.with_name(f".{path.name}.partial.npz")
         try:
             # numpy says that any of the arrays might be the option `allow_pickle`.
@@ -112,24 +134,23 @@ class Policy:
         """Read a policy written by `save`."""
         with Path(path).open("rb") as file:
             try:
-                data = np.load(file, allow_pickle=False)
-            except (ValueError, EOFError, BadZipFile):
-                data = {}
-            if "header" not in data:
-                raise ValueError(f"{path} is damaged, or not a policy written by Surefoot")
-            header = json.loads(str(data["header"]))
-            if header["format"] != FORMAT:
+                with np.load(file, allow_pickle=False) as data:
+                    arrays = {name: data[name] for name in data.files}
+                header = json.loads(str(arrays.pop("header")))
+            except Exception:  # what zip and numpy make of damaged bytes has no end
                 raise ValueError(
-                    f"{path} has format {header['format']}; this version reads {FORMAT}"
-                )
-            layers = range(header["layers"])
-            optional = lambda name: data.get(name)
-            return Policy(
-                tuple(data[f"weight_{i}"] for i in layers),
-                tuple(data[f"bias_{i}"] for i in layers),
-                optional("log_std"),
-                data["low"],
-                data["high"],
-                optional("mean"),
-                optional("std"),
-            )
+                    f"{path} is damaged, or not a policy written by Surefoot"
+                ) from None
+        if header["format"] != FORMAT:
+            raise ValueError(f"{path} has format {header['format']}; this version reads {FORMAT}")
+        if header.get("checksum") not in (None, _checksum(arrays)):  # the first ones had none
+            raise ValueError(f"{path} is damaged: its arrays do not fit its checksum")
+        return Policy.of(arrays)
+
+
+def _checksum(arrays: Mapping[str, np.ndarray]) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    for name, array in sorted(arrays.items()):
+        digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()

@@ -7,6 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from surefoot.envs import snapshot as snapshots
+from surefoot.envs.adapted import EnvironmentFault
 from surefoot.learn.ppo import Learner
 from surefoot.policy import Policy
 from surefoot.spaces import ActionSpec
@@ -101,9 +103,8 @@ class Collector:
             obs = self._split(self.obs)
             action = policy.sample(obs, noise[t])
             sent = actions.to_env(action).reshape(self.env.num_envs, *action.shape[2:])
-            self.obs, reward, terminated, truncated, info = self.env.step(sent)
+            self.obs, reward, terminated, truncated, cost, info = self._step(sent, t)
             ended = terminated | truncated
-            cost = np.asarray(info["cost"], np.float64).reshape(self.env.num_envs, -1)
             follow = info.get("final_obs", self.obs)
             next_obs = np.where(ended[:, None], follow, self.obs) if ended.any() else self.obs
             after = None if self.knowledge is None else self.env.outcome
@@ -112,6 +113,61 @@ class Collector:
             for i in np.flatnonzero(ended):
                 self._starts[i // self.per_seed].append(self.obs[i])
         return self._experience(rows, finished)
+
+    def _step(self, actions: np.ndarray, t: int) -> tuple[Any, ...]:
+        """One step of all environments, whose own mistakes are told as theirs."""
+        n = self.env.num_envs
+        try:
+            obs, reward, terminated, truncated, info = self.env.step(actions)
+            cost = np.asarray(info["cost"], np.float64).reshape(n, -1)
+        except EnvironmentFault:
+            raise
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+            raise EnvironmentFault(f"environments, step {t} of the epoch: {problem}") from error
+        numbers = {"observation": obs, "reward": reward, "cost": cost}
+        shapes = {"observation": self.obs.shape, "reward": (n,), "cost": self._cost.shape}
+        for name, values in {**numbers, "terminated": terminated, "truncated": truncated}.items():
+            if np.shape(values) != shapes.get(name, (n,)):
+                raise EnvironmentFault(
+                    f"environments, step {t} of the epoch: {name} has shape {np.shape(values)}, "
+                    f"not {shapes.get(name, (n,))}"
+                )
+        for name, values in numbers.items():
+            if not np.isfinite(values).all():
+                i = int(np.argwhere(~np.isfinite(values))[0][0])
+                raise EnvironmentFault(
+                    f"environment {i}, step {t} of the epoch: {name} is {values[i]}"
+                )
+        return obs, reward, np.asarray(terminated, bool), np.asarray(truncated, bool), cost, info
+
+    def snapshot(self) -> dict[str, Any]:
+        """All that is needed to go on; without `env` where the environments cannot tell theirs."""
+        env = snapshots.snapshot(self.env)
+        sums = {"reward": self._reward, "cost": self._cost, "length": self._length}
+        return {
+            **({} if env is None else {"env": env}),
+            "obs": self.obs,
+            "sums": {name: x.copy() for name, x in sums.items()},
+            "starts": {str(s): np.stack(list(starts)) for s, starts in enumerate(self._starts)},
+            "rngs": {str(s): snapshots.from_generator(rng) for s, rng in enumerate(self.rngs)},
+        }
+
+    def restore(self, state: dict[str, Any], epoch: int) -> None:
+        """Go on from a snapshot taken after so many epochs.
+
+        Environments that could not tell their state begin new episodes, with seeds that only this
+        epoch has: a run is then as good as before, but not the same.
+        """
+        for s, rng in enumerate(self.rngs):
+            snapshots.to_generator(rng, state["rngs"][str(s)])
+            self._starts[s] = deque(state["starts"][str(s)], maxlen=STARTS)
+        if "env" not in state:
+            self.obs, _ = self.env.reset(seed=environment_seeds(self.seeds, self.per_seed, epoch))
+            return
+        self.env.restore(state["env"])
+        self.obs, sums = state["obs"], state["sums"]
+        self._reward, self._cost, self._length = sums["reward"], sums["cost"], sums["length"]
 
     def starts(self) -> np.ndarray:
         """The latest first observations of episodes, [S, STARTS, D], in turn where they are few."""
@@ -176,10 +232,14 @@ class Collector:
         return np.stack([self._split(row[i]) for row in rows], 1).astype(dtype)
 
 
-def environment_seeds(seeds: list[int], per_seed: int) -> list[int]:
-    """A number for every environment, which depends on its seed and place there alone."""
+def environment_seeds(seeds: list[int], per_seed: int, restart: int = 0) -> list[int]:
+    """A number for every environment, which depends on its seed and place there alone.
+
+    Environments that are seeded once more, after an epoch `restart`, get others.
+    """
+    more = [restart] if restart else []
     return [
-        int(np.random.SeedSequence([seed, i]).generate_state(1)[0])
+        int(np.random.SeedSequence([seed, i, *more]).generate_state(1)[0])
         for seed in seeds
         for i in range(per_seed)
     ]

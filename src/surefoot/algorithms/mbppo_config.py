@@ -5,6 +5,7 @@ from typing import Literal
 
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
+from surefoot.validation import check_types
 from surefoot.world.ensemble import EnsembleConfig
 
 
@@ -63,7 +64,16 @@ class MBPPOConfig:
         return round(self.carry * self.rollouts)
 
     def __post_init__(self) -> None:
-        for name in ("steps", "episodes", "horizon", "rollouts", "passes", "pr_rollouts"):
+        check_types(self)
+        for name in (
+            "steps",
+            "episodes",
+            "horizon",
+            "rollouts",
+            "passes",
+            "pr_rollouts",
+            "pr_horizon",
+        ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         for name in ("carry", "real_share", "replay_share", "gap_memory"):

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
 from surefoot.algorithms import mbppo_host as host
+from surefoot.algorithms import mbppo_memory as memories
 from surefoot.algorithms.collect import Collector, numpy_policy
 from surefoot.algorithms.common import (
     Epoch,
@@ -25,15 +26,16 @@ from surefoot.algorithms.common import (
     seed_keys,
 )
 from surefoot.algorithms.mbppo_config import MBPPOConfig
+from surefoot.algorithms.mbppo_memory import Memory, Past, World
 from surefoot.learn import multiplier, ppo
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.snapshot import Saved
-from surefoot.spaces import ActionSpec, action_spec
+from surefoot.spaces import action_spec
 from surefoot.world import ensemble as ensembles
 from surefoot.world import fitting, trust
 from surefoot.world.ensemble import Ensemble
 from surefoot.world.imagination import Rollout, imagine
-from surefoot.world.knowledge import Knowledge, targets_of
+from surefoot.world.knowledge import Knowledge
 
 
 class Dreams(eqx.Module):
@@ -54,31 +56,6 @@ class State(eqx.Module):
     key: Key[Array, ""]
 
 
-class Past(eqx.Module):
-    """Real states that imagined rollouts may start from."""
-
-    records: Float[Array, "C R"]
-    """All of them; one empty row where none is asked for."""
-    starts: Float[Array, "M R"]
-    """Initial ones, used where the task does not know its own."""
-
-
-class Memory(eqx.Module):
-    """All real steps so far, as the model learns from them; rows beyond the count are empty."""
-
-    inputs: Float[Array, "C F+A"]
-    targets: Float[Array, "C D+b"]
-    past: Past
-
-
-class World(eqx.Module):
-    """What stays the same during training; static for the compiler."""
-
-    knowledge: Knowledge = eqx.field(static=True)
-    actions: ActionSpec = eqx.field(static=True)
-    episode_steps: int = eqx.field(static=True)
-
-
 def init(
     config: MBPPOConfig, world: World, capacity: int, key: Key[Array, ""]
 ) -> tuple[State, Memory]:
@@ -94,49 +71,10 @@ def init(
     ensemble = ensembles.init(
         config.ensemble, width, know.target_size, know.binary_size, ensemble_key
     )
-    memory = Memory(
-        jnp.zeros((capacity, width)),
-        jnp.zeros((capacity, know.target_size + know.binary_size)),
-        Past(
-            jnp.zeros((capacity if config.replay_share else 1, know.record_size)),
-            jnp.zeros((1, know.record_size)),
-        ),
-    )
-    empty = know.revive(key, jnp.zeros((config.rollouts, know.record_size)))
-    dreams = Dreams(empty, jnp.full(config.rollouts, -1, jnp.int32))
+    nowhere = know.revive(key, jnp.zeros((config.rollouts, know.record_size)))
+    dreams = Dreams(nowhere, jnp.full(config.rollouts, -1, jnp.int32))
+    memory = memories.empty(config, world, capacity)
     return State(learner, ensemble, dreams, trust.Gap.none(k), key), memory
-
-
-def remember(
-    config: MBPPOConfig, world: World, memory: Memory, rows: dict[str, Array], count: Array
-) -> Memory:
-    """Add real steps [N, …] at row `count`."""
-    know = world.knowledge
-    inputs = jnp.concatenate(
-        [jax.vmap(know.record_features)(rows["before"]), world.actions.encode(rows["action"])], -1
-    )
-    targets = targets_of(
-        know, rows["before"], rows["after"], rows["reward"], rows["cost"], rows["terminated"]
-    )
-    put = lambda buffer, new: jax.lax.dynamic_update_slice_in_dim(buffer, new, count, 0)
-    records = memory.past.records
-    if config.replay_share:
-        records = put(records, rows["before"])
-    past = Past(records, rows["starts"])
-    return Memory(put(memory.inputs, inputs), put(memory.targets, targets), past)
-
-
-def filled(memory: Memory, count: int) -> dict[str, Array]:
-    """What a memory of several seeds holds so far, without its empty rows."""
-    rows = {"inputs": memory.inputs, "targets": memory.targets, "records": memory.past.records}
-    return {name: x[:, :count] for name, x in rows.items()} | {"starts": memory.past.starts}
-
-
-def refill(memory: Memory, rows: dict[str, Any]) -> Memory:
-    """The inverse of `filled`, into an empty memory that may have room for more."""
-    put = lambda buffer, name: buffer.at[:, : rows[name].shape[1]].set(rows[name])
-    past = Past(put(memory.past.records, "records"), jnp.asarray(rows["starts"]))
-    return Memory(put(memory.inputs, "inputs"), put(memory.targets, "targets"), past)
 
 
 def fit_world(
@@ -332,7 +270,7 @@ def epochs(
     many = len(seeds)
     begin = over_seeds(lambda key: init(config, world, total * batch, key), many)
     add = over_seeds(
-        lambda memory, rows, count: remember(config, world, memory, rows, count), many, (2,), (0,)
+        lambda memory, *args: memories.remember(config, world, memory, *args), many, (2,), (0,)
     )
     fit = over_seeds(
         lambda state, memory, count: fit_world(config, state, memory, count), many, (2,)
@@ -347,17 +285,21 @@ def epochs(
     )  # fmt: skip
     state, memory = begin(seed_keys(seeds))
     phases, compiling = Phases(), None
-    totals = new_totals(many)
+    totals, steps = new_totals(many), []
     if saved is not None:
         state, totals = saved.like("state", state), saved.like("totals", totals)
-        memory, phases = refill(memory, saved.part("memory")), Phases(saved.part("phases"))
+        past, phases = saved.part("memory"), Phases(saved.part("phases"))
+        steps = [past["steps"][str(i)] for i in range(len(past["steps"]))]
+        memory = memories.refill(memory, steps, past["starts"])
         collector.restore(saved.part("collector"), totals["epoch"])
     for number in range(totals["epoch"], total):
         with phases("collect"):
             policy = numpy_policy(state.learner, world.actions)
             experience = collector.collect(policy, world.actions, length)
         with phases("fit"):
-            memory = add(memory, host.rows(experience, collector), jnp.int32(number * batch))
+            rows = host.rows(experience, collector)
+            memory, added = add(memory, rows, jnp.int32(number * batch))
+            steps.append(memories.kept(added))
             count = jnp.int32((number + 1) * batch)
             real = host.real_batch(config, experience, length)
             if compiling is None:  # a pass is compiled while the model fits
@@ -376,7 +318,7 @@ def epochs(
         seconds = phases.seconds()
         snapshot = {
             "state": state,
-            "memory": filled(memory, totals["steps"]),
+            "memory": {"steps": list(steps), "starts": rows["starts"]},
             "totals": totals,
             "phases": seconds,
             "collector": collector.snapshot(),

@@ -4,13 +4,29 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
+from surefoot.algorithms import cpo, ppo_lagrangian, trpo_lagrangian
+from surefoot.algorithms.cpo import CPOConfig
 from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
+from surefoot.algorithms.trpo_lagrangian import TRPOLagrangianConfig
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
 from surefoot.world.ensemble import EnsembleConfig
 
-ALGORITHMS = ("mbppo-lagrangian", "ppo-lagrangian", "ppo")
+CONFIGS: dict[str, type] = {
+    "mbppo-lagrangian": MBPPOConfig,
+    "ppo-lagrangian": PPOLagrangianConfig,
+    "ppo": PPOLagrangianConfig,
+    "trpo-lagrangian": TRPOLagrangianConfig,
+    "cpo": CPOConfig,
+}
+ALGORITHMS = tuple(CONFIGS)
+MODEL_FREE: dict[type, Any] = {
+    PPOLagrangianConfig: ppo_lagrangian,
+    TRPOLagrangianConfig: trpo_lagrangian,
+    CPOConfig: cpo,
+}
+"""The file of each config's algorithm."""
 PRESETS = ("default", "paper")
 
 LIMITS = {"RCCar": 5.0}
@@ -23,13 +39,23 @@ def preset(algorithm: str, name: str, task: str | None, device: str) -> Any:
     limit = LIMITS.get(task or "", 18.0)
     if algorithm != "mbppo-lagrangian":
         steps = 60_000 if task and task.startswith("Doggo") else 30_000
-        return PPOLagrangianConfig(
-            cost_limit=limit, constrained=algorithm != "ppo", steps_per_epoch=steps
-        )
+        config = CONFIGS[algorithm](cost_limit=limit, steps_per_epoch=steps)
+        return replace(config, constrained=False) if algorithm == "ppo" else config
     if name == "paper":
         return MBPPOConfig(cost_limit=limit)
     config = _default(task, device)
     return replace(config, cost_limit=limit)
+
+
+def algorithm_of(config: Any) -> str:
+    """The name of the algorithm that a config is for."""
+    if isinstance(config, PPOLagrangianConfig) and not config.constrained:
+        return "ppo"
+    for name, kind in CONFIGS.items():
+        if isinstance(config, kind):
+            return name
+    kinds = ", ".join(sorted({kind.__name__ for kind in CONFIGS.values()}))
+    raise ValueError(f"config={config!r} must be one of {kinds}")
 
 
 def _default(task: str | None, device: str) -> MBPPOConfig:
@@ -43,14 +69,14 @@ def _default(task: str | None, device: str) -> MBPPOConfig:
     small = device == "cpu"
     config = MBPPOConfig(
         steps=13_500 if small else 24_000,
-        episodes=3 if small else 4,
+        episodes=3 if small else 2,
         model="ego",
         horizon=80,
         rollouts=576 if small else 2040,
         carry=0.25,
         passes=40 if small else 300,
         real_share=0.0,
-        beta=0.6 if small else 0.7,
+        beta=0.6 if small else 0.65,
         anchor=True,
         gap_memory=0.8,
         gate="none",
@@ -81,13 +107,14 @@ def _default(task: str | None, device: str) -> MBPPOConfig:
         ),
     )
     if task == "CarGoal":
-        return replace(config, steps=30_000, episodes=4)
+        return replace(config, steps=30_000, episodes=4, beta=0.7)
     if task and task.startswith("Doggo"):
         # Walking takes more data, and a fallen robot must be imagined too: start from past states.
         return replace(
             config,
             steps=144_000,
             episodes=24,
+            beta=0.7,
             horizon=100,
             rollouts=768 if small else 1536,
             passes=60 if small else 100,

@@ -10,6 +10,7 @@ from gymnasium.spaces import Box, Discrete, flatten_space
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import iterate
 
+from surefoot.envs import snapshot as snapshots
 from surefoot.envs.adapted import Adapted, Cost, EnvironmentFault, Seed
 
 __all__ = ["EnvironmentFault", "adapt"]
@@ -154,6 +155,26 @@ class _SyncAdapter(Adapted):
         if number.shape != shape:
             raise self._fault(i, f"{field} {value!r} has shape {number.shape}, not {shape}")
         return number
+
+    def snapshot(self) -> dict[str, Any] | None:
+        """All that is needed to go on exactly, if every environment tells (see `snapshot.py`)."""
+        own = [snapshots.snapshot(env) for env in self.envs]
+        if any(state is None for state in own):
+            return None
+        luck = [snapshots.from_generator(env.np_random) for env in self.envs]
+        each = {
+            str(i): {"env": e, "luck": r} for i, (e, r) in enumerate(zip(own, luck, strict=True))
+        }
+        return {"each": each, "obs": self._obs, "episode": self._episode, "t": self._t}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """The inverse of `snapshot`, for as many environments of the same kind."""
+        for i, env in enumerate(self.envs):
+            one: Any = env
+            one.restore(state["each"][str(i)].get("env", {}))
+            snapshots.to_generator(env.np_random, state["each"][str(i)]["luck"])
+        self._obs, self._seed = state["obs"].copy(), None
+        self._episode[:], self._t[:] = state["episode"], state["t"]
 
     def render(self) -> Any:
         return tuple(env.render() for env in self.envs)

@@ -14,6 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from surefoot.envs.streams import Streams
 
 EXCEPTION_REWARD = -10.0
+SUMS = ("elapsed", "episode_reward", "episode_cost")
 
 
 class TaskEnv(VectorEnv):
@@ -139,6 +140,21 @@ class TaskEnv(VectorEnv):
 
         return tuple(draw(self.scene(i)) for i in range(self.num_envs))
 
+    def snapshot(self) -> dict[str, Any]:
+        """All that is needed to go on from here exactly, as nested dicts of arrays."""
+        sums = {name: getattr(self, name).copy() for name in SUMS}
+        count = np.array(self.failures)
+        return {**sums, "failures": count, "streams": self.streams.state(), "task": self._freeze()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Go on from a snapshot of as many environments of the same task."""
+        for name in SUMS:
+            getattr(self, name)[:] = state[name]
+        self.failures = int(state["failures"])
+        self.streams.restore(state["streams"])
+        self._thaw(state["task"])
+        self.outcome, self._started = self.state(), True
+
     def _restart(self, ids: np.ndarray) -> None:
         if len(ids):
             self._begin(ids)
@@ -192,6 +208,14 @@ class TaskEnv(VectorEnv):
     def _outcome(self) -> Any:
         """The state after the physics of the last step (see `outcome`)."""
         return self.state()
+
+    def _freeze(self) -> dict[str, np.ndarray]:
+        """The task's own part of a snapshot, copied."""
+        raise NotImplementedError
+
+    def _thaw(self, state: dict[str, np.ndarray]) -> None:
+        """The inverse of `_freeze`."""
+        raise NotImplementedError
 
     def state(self) -> Any:
         """The present state, as the task's knowledge functions take it (arrays of [N, …])."""

@@ -17,9 +17,11 @@ from mujoco.batch import Batch, SimulationError
 from surefoot.envs import geometry, layout, robots, sensors
 from surefoot.envs.base import EXCEPTION_REWARD, TaskEnv
 from surefoot.envs.render import Scene
+from surefoot.validation import check_types
 
 Observation = Literal["reference", "paper", "ego"]
 OBSERVATIONS = ("reference", "paper", "ego")
+MOST_HAZARDS = 10_000
 # MuJoCo restarts a simulation by itself, with one of these warnings, when its numbers blow up.
 BLOW_UPS = [
     mjtWarning.mjWARN_BADQPOS.value,
@@ -63,6 +65,7 @@ class GoalConfig:
     """reference: sensors and lidars; paper: the reduced input; ego: body, goal and lidar."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.robot not in robots.ROBOTS:
             raise ValueError(f"robot={self.robot!r} is not one of {', '.join(robots.ROBOTS)}")
         if self.observation not in OBSERVATIONS:
@@ -75,9 +78,11 @@ class GoalConfig:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(f"{name}={value!r} must be a whole number of at least {least}")
+        if self.hazards > MOST_HAZARDS:
+            raise ValueError(f"hazards={self.hazards} must be at most {MOST_HAZARDS}")
         for f in fields(self):
             value = getattr(self, f.name)
-            if f.type in ("float", float) and not (np.isfinite(value) and value > 0):
+            if f.type in ("float", float) and not value > 0:
                 raise ValueError(f"{f.name}={value!r} must be a positive number")
         if self.max_episode_steps % self.action_repeat:
             raise ValueError(
@@ -258,6 +263,21 @@ class GoalEnv(TaskEnv):
 
     def _outcome(self) -> GoalState:
         return self._after_physics
+
+    def _freeze(self) -> dict[str, np.ndarray]:
+        parts = {
+            "physics": self._batch.state,  # positions, velocities, controls, warm start, time
+            "goal": self.goal,
+            "hazards": self.hazards,
+            "distance": self.distance,
+        }
+        return {name: part.copy() for name, part in parts.items()}
+
+    def _thaw(self, state: dict[str, np.ndarray]) -> None:
+        self._batch.state[:] = state["physics"]
+        self.goal, self.hazards = state["goal"].copy(), state["hazards"].copy()
+        self.distance = state["distance"].copy()
+        self._read()
 
     def state(self) -> GoalState:
         return GoalState(

@@ -1,7 +1,6 @@
 """The RC-car task: drive along a circle, and do not leave it on the outside."""
 
 from dataclasses import dataclass, fields
-from math import isfinite
 from typing import Any, Literal, get_args
 
 import jax
@@ -15,6 +14,7 @@ from surefoot.envs.base import TaskEnv
 from surefoot.envs.rc_car_dynamics import CAR, SPREAD, InitialSpread, RCCarParameters
 from surefoot.envs.rc_car_solver import integrate
 from surefoot.envs.render import Scene
+from surefoot.validation import check_types
 
 Reward = Literal["circle", "fast"]
 OBSERVATION_SIZE = 4
@@ -62,6 +62,7 @@ class RCCarConfig:
     """The car itself."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.reward not in get_args(Reward):
             raise ValueError(f"reward={self.reward!r} is not one of {', '.join(get_args(Reward))}")
         steps = self.max_episode_steps
@@ -69,7 +70,7 @@ class RCCarConfig:
             raise ValueError(f"max_episode_steps={steps!r} must be a whole number of at least 1")
         for f in fields(self):
             value = getattr(self, f.name)
-            if f.type is float and not (isfinite(value) and value > 0):
+            if f.type is float and not value > 0:
                 raise ValueError(f"{f.name}={value!r} must be a positive number")
 
 
@@ -130,6 +131,12 @@ class RCCarEnv(TaskEnv):
 
     def _observe(self, ids: np.ndarray) -> np.ndarray:
         return dynamics.observe(np, self.cars[ids], self.config.radius)
+
+    def _freeze(self) -> dict[str, np.ndarray]:
+        return {"cars": self.cars.copy()}
+
+    def _thaw(self, state: dict[str, np.ndarray]) -> None:
+        self.cars = state["cars"].copy()
 
     def state(self) -> np.ndarray:
         """All cars, [N, 6]: x, y, psi, vx, vy, r."""

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from math import pi
 from typing import Any
 
+from surefoot.validation import check_types
+
 Namespace = Any
 Array = Any
 
@@ -54,6 +56,7 @@ class RCCarParameters:
     """Largest steering angle to either side."""
 
     def __post_init__(self):
+        check_types(self)
         for name, value in vars(self).items():
             may_be_zero = name in ("linear_drag", "yaw_drag")
             if not (value >= 0 if may_be_zero else value > 0):
@@ -75,6 +78,7 @@ class InitialSpread:
     """Turn rate."""
 
     def __post_init__(self):
+        check_types(self)
         for name, value in vars(self).items():
             if not value >= 0:
                 raise ValueError(f"{name}={value!r} must be zero or more")

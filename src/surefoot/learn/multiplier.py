@@ -9,6 +9,8 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
+from surefoot.validation import check_types
+
 
 @dataclass(frozen=True)
 class MultiplierConfig:
@@ -36,6 +38,7 @@ class MultiplierConfig:
     """PID: share of the past kept in the moving average of the cost."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         if self.kind not in ("projected", "softplus", "pid"):
             raise ValueError(f"kind = {self.kind!r}: must be 'projected', 'softplus' or 'pid'")
         for name in ("proportional_gain", "integral_gain", "derivative_gain", "initial"):

@@ -17,6 +17,7 @@ from surefoot.learn.advantages import TargetKind, gae
 from surefoot.learn.descent import adam, descend
 from surefoot.learn.multiplier import MultiplierConfig, MultiplierState
 from surefoot.learn.networks import Actor, Critics, Normalizer
+from surefoot.validation import check_types
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class PPOConfig:
     """Scale observations by the running statistics gathered with `observe`."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         for name in ("gamma", "gae_lambda"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} = {getattr(self, name)}: must be in [0, 1]")

@@ -2,18 +2,23 @@
 
 import csv
 import dataclasses
+import fcntl
+import hashlib
+import io
 import json
 import os
 import time
 import types
 import typing
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import jax
-import numpy as np
-
 from surefoot.policy import Policy
+from surefoot.runs.checkpoint import Damaged, plain_number, sync_folder
+
+PATIENCE = 0.5  # seconds; one who only looks whether a run is locked holds it for an instant
 
 
 class RunFolder:
@@ -27,7 +32,7 @@ class RunFolder:
         """A fresh folder: `out` itself, or runs/NAME-DATE with a number if that is taken."""
         if out is not None:
             path = Path(out)
-            if path.exists() and any(path.iterdir() if path.is_dir() else [path]):
+            if path.exists() and not _is_empty(path):
                 raise ValueError(f"--out {path} exists and is not empty; name a new folder")
             path.mkdir(parents=True, exist_ok=True)
             return RunFolder(path)
@@ -41,33 +46,72 @@ class RunFolder:
                 continue
         raise ValueError(f"runs/{stem} exists ten thousand times over")
 
-    def write_json(self, name: str, value: Any) -> None:
-        self._write(name, json.dumps(value, indent=1).encode())
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
 
-    def read_json(self, name: str) -> Any:
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the only one who writes; the system lets go of the lock of a process that dies."""
+        with (self.path / ".lock").open("a+") as file:
+            if not _flock(file, fcntl.LOCK_EX, PATIENCE):
+                file.seek(0)
+                raise ValueError(f"{self.path} is being written by {file.read() or 'another'}")
+            file.truncate(0)
+            file.write(f"process {os.getpid()} since {time.strftime('%Y-%m-%d %H:%M:%S')}")
+            file.flush()
+            yield
+
+    def is_running(self) -> bool:
+        """Whether a living process writes this run."""
+        try:
+            with (self.path / ".lock").open() as file:
+                return not _flock(file, fcntl.LOCK_SH, 0.0)
+        except OSError:
+            return False
+
+    def write_json(self, name: str, value: dict[str, Any]) -> None:
+        """Write plain values, with a checksum of them."""
+        text = json.dumps({**value, "checksum": _checksum(value)}, indent=1, default=plain_number)
+        self.write(name, text.encode())
+
+    def read_json(self, name: str) -> dict[str, Any]:
+        """The values of `write_json`; `Damaged` if they are not what was written."""
         path = self.path / name
         try:
-            return json.loads(path.read_text())
+            value = json.loads(path.read_bytes())
         except FileNotFoundError:
             raise ValueError(f"{self.path} is not a finished run: {name} is missing") from None
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path} is damaged: {error}") from None
+        except ValueError as error:
+            raise Damaged(f"{path} is damaged: {error}") from None
+        # Runs of the first versions had none.
+        if not isinstance(value, dict) or value.get("checksum") not in (None, _checksum(value)):
+            raise Damaged(f"{path} is damaged: its values do not fit its checksum")
+        value.pop("checksum", None)
+        return value
 
     def append_metrics(self, rows: list[dict[str, Any]]) -> None:
         """Add a row per seed to metrics.csv."""
         path = self.path / "metrics.csv"
-        new = not path.exists()
-        with path.open("a", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            if new:
-                writer.writeheader()
-            writer.writerows(rows)
-            file.flush()
+        text = io.StringIO(newline="")
+        writer = csv.DictWriter(text, list(rows[0]))
+        if not path.exists() or not path.stat().st_size:
+            writer.writeheader()
+        writer.writerows(rows)
+        with path.open("ab") as file:
+            file.write(text.getvalue().encode())
+
+    def metrics_bytes(self) -> bytes:
+        """metrics.csv as it is; empty if there is none."""
+        path = self.path / "metrics.csv"
+        return path.read_bytes() if path.exists() else b""
 
     def read_metrics(self) -> list[dict[str, float]]:
         """The rows of metrics.csv as numbers."""
-        with (self.path / "metrics.csv").open(newline="") as file:
-            return [{k: float(v) for k, v in row.items()} for row in csv.DictReader(file)]
+        path = self.path / "metrics.csv"
+        if not path.exists():
+            raise ValueError(f"{self.path} has no metrics.csv")
+        return rows_of(path.read_bytes(), path)
 
     def write_policy(self, policy: Policy) -> None:
         policy.save(self.path / "policy.npz")
@@ -78,45 +122,54 @@ class RunFolder:
             raise ValueError(f"{self.path} holds no policy yet (policy.npz is missing)")
         return Policy.load(path)
 
-    def write_state(self, state: Any, epoch: int) -> None:
-        """The whole learning state, beside the last good one until it is safe on disk."""
-        arrays = {f"leaf_{i:04d}": _array(x) for i, x in enumerate(jax.tree.leaves(state))}
-        folder = self.path / "checkpoints"
-        folder.mkdir(exist_ok=True)
-        temporary = folder / ".partial.npz"
-        with temporary.open("wb") as file:
-            # numpy says that any of the arrays might be the option `allow_pickle`.
-            np.savez(file, epoch=np.array(epoch), **arrays)  # pyright: ignore[reportArgumentType]
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(folder / "last.npz")
-
-    def read_state(self, template: Any) -> tuple[Any, int]:
-        """The state last written, in the shape of `template`, and its epoch."""
-        leaves, tree = jax.tree.flatten(template)
-        with np.load(self.path / "checkpoints" / "last.npz", allow_pickle=False) as data:
-            read = [_like(data[f"leaf_{i:04d}"], leaf) for i, leaf in enumerate(leaves)]
-            return jax.tree.unflatten(tree, read), int(data["epoch"])
-
-    def _write(self, name: str, data: bytes) -> None:
-        temporary = self.path / f".{name}.partial"
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.path / name)
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file whole or not at all."""
+        partial = self.path / f".{name}.partial"
+        try:
+            with partial.open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            partial.replace(self.path / name)
+        finally:
+            partial.unlink(missing_ok=True)
+        sync_folder(self.path)
 
 
-def _array(x: Any) -> np.ndarray:
-    if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
-        x = jax.random.key_data(x)
-    return np.asarray(x)
+def _is_empty(path: Path) -> bool:
+    """Whether nothing is in a folder but what a run leaves that was killed before it began."""
+    return path.is_dir() and {p.name for p in path.iterdir()} <= {".lock", ".config.json.partial"}
 
 
-def _like(x: np.ndarray, leaf: Any) -> Any:
-    if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-        return jax.random.wrap_key_data(jax.numpy.asarray(x))
-    return jax.numpy.asarray(x)
+def rows_of(metrics: bytes, path: Path) -> list[dict[str, float]]:
+    """The rows of a metrics.csv as numbers."""
+    rows: list[dict[str, float]] = []
+    try:
+        for row in csv.DictReader(io.StringIO(metrics.decode(), newline=""), strict=True):
+            rows.append({k: float(v) for k, v in row.items()})
+    except (ValueError, TypeError, csv.Error):
+        raise Damaged(f"{path} is damaged in row {len(rows) + 1}") from None
+    return rows
+
+
+def _flock(file: typing.IO, kind: int, patience: float) -> bool:
+    """Take a lock, or tell after a while that someone else has it."""
+    end = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(file, kind | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                return False
+            time.sleep(0.05)
+
+
+def _checksum(value: dict[str, Any]) -> str:
+    """Of all values but the checksum itself."""
+    rest = {k: v for k, v in value.items() if k != "checksum"}
+    text = json.dumps(rest, sort_keys=True, default=plain_number)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def config_dict(config: Any) -> dict[str, Any]:

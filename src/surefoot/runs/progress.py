@@ -1,6 +1,7 @@
 """Live progress: a table on a terminal, plain lines elsewhere, and log.txt always."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +20,21 @@ ROOMY = 100
 class Progress:
     """Shows each epoch as it ends."""
 
-    def __init__(self, folder: Path, seeds: list[int], config: Any, quiet: bool, tensorboard: bool):
+    def __init__(
+        self,
+        folder: Path,
+        seeds: list[int],
+        config: Any,
+        quiet: bool,
+        tensorboard: bool,
+        seconds: float = 0.0,
+    ):
+        """`seconds` is the time that the run has taken already."""
         self.console = Console(highlight=False, soft_wrap=True, quiet=quiet)
         self.seeds, self.config = seeds, config
         self.names: tuple[str, ...] = ()
         self.lines: list[tuple[str, ...]] = []
-        self.start = time.perf_counter()
+        self.start = time.perf_counter() - seconds
         self.log = (folder / "log.txt").open("a")
         self.live = Live(console=self.console, auto_refresh=False) if self._terminal else None
         self.events = _events(folder) if tensorboard else None
@@ -35,7 +45,7 @@ class Progress:
 
     def __enter__(self) -> "Progress":
         seeds = f"{len(self.seeds)} seed{'s' * (len(self.seeds) > 1)}"
-        self._say(
+        self.say(
             f"{self.config.steps:,} real steps, {seeds}, cost limit {self.config.cost_limit:g}"
         )
         if self.live:
@@ -47,9 +57,10 @@ class Progress:
     def __exit__(self, *error: object) -> None:
         if self.live:
             self.live.stop()
-        if self.events:
-            self.events.close()
-        self.log.close()
+        with suppress(OSError):  # a full disk is told of where it was met first
+            if self.events:
+                self.events.close()
+            self.log.close()
 
     def show(self, epoch: Epoch) -> None:
         """One more epoch."""
@@ -82,13 +93,13 @@ class Progress:
             self.console.print(f"{line}  ({phases})")
         for row in epoch.metrics:
             if row.get("parted"):
-                self._say(
+                self.say(
                     f"warning: seed {row['seed']}: real cost {row['cost']:.1f}, imagined "
                     f"{row['imagined_cost_before']:.1f} for the same policy: the model misjudges "
                     f"the cost"
                 )
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
         self.log.write(text + "\n")
         self.log.flush()
         self.console.print(text, soft_wrap=self.live is None)

@@ -1,6 +1,6 @@
 """Train: from a task's name, or any environment, to a run folder with a result."""
 
-import platform
+import math
 import shlex
 import sys
 import time
@@ -13,19 +13,24 @@ import jax
 import numpy as np
 
 from surefoot import __version__
-from surefoot.algorithms import mbppo_lagrangian, ppo_lagrangian
-from surefoot.algorithms.common import Epoch, TrainingFault
+from surefoot.algorithms import mbppo_lagrangian
+from surefoot.algorithms.common import Epoch
 from surefoot.algorithms.mbppo_config import MBPPOConfig
+from surefoot.algorithms.presets import MODEL_FREE, algorithm_of
 from surefoot.algorithms.presets import preset as preset_config
 from surefoot.envs.knowledge import goal_knowledge
 from surefoot.envs.rc_car import RCCarKnowledge
 from surefoot.envs.tasks import find_task, make
+from surefoot.runs.checkpoint import Checkpoint
+from surefoot.runs.device import device_name
+from surefoot.runs.drive import drive
 from surefoot.runs.evaluation import evaluate_policy
 from surefoot.runs.folder import RunFolder, config_dict
-from surefoot.runs.progress import Progress
+from surefoot.snapshot import Saved
 from surefoot.world.knowledge import BlackBox, Knowledge
 
 MakeEnv = Callable[[int], Any]
+MOST_SEEDS = 10_000
 EVALUATION_EPISODES = 50
 EVALUATION_SEED = 10_000_000  # far from the seeds of training
 
@@ -42,13 +47,15 @@ def train(
     knowledge: Callable[[Any], Knowledge] | None = None,
     quiet: bool = False,
     tensorboard: bool = False,
+    checkpoint_every: float | None = None,
+    keep: int = 2,
     **changes: Any,
-) -> "Path":
+) -> Path:
     """Train on a task by name, or on environments of your own, and return the run's folder.
 
     Args:
         task: A task's name, or a function that makes n environments (see `surefoot.adapt`).
-        algorithm: mbppo-lagrangian, ppo-lagrangian or ppo.
+        algorithm: mbppo-lagrangian, ppo-lagrangian, ppo, trpo-lagrangian or cpo.
         preset: default or paper.
         seeds: How many seeds to train side by side.
         seed: The first seed.
@@ -58,21 +65,27 @@ def train(
         knowledge: For environments of your own: what is known of them, given the environment.
         quiet: Show no progress.
         tensorboard: Write TensorBoard events too.
+        checkpoint_every: Least seconds between checkpoints; 0 writes one after every epoch. If not
+            given, they take at most a hundredth of the time. The last epoch is always written, and
+            an interrupted one.
+        keep: How many of the last checkpoints are kept, beside the best.
         **changes: Fields of the config to change, such as steps=30_000.
     """
-    if seeds < 1:
-        raise ValueError(f"seeds={seeds} must be at least 1")
-    if seed < 0:
-        raise ValueError(f"seed={seed} must not be negative")
+    if not (isinstance(seeds, int) and 1 <= seeds <= MOST_SEEDS):
+        raise ValueError(f"seeds={seeds} must be a whole number from 1 to {MOST_SEEDS}")
+    if not (isinstance(seed, int) and 0 <= seed <= 2**32 - seeds):
+        raise ValueError(f"seed={seed} must be a whole number, 0 or more, and all below 2**32")
+    if checkpoint_every is not None and not 0 <= checkpoint_every < math.inf:
+        raise ValueError(f"checkpoint_every={checkpoint_every} must be seconds, 0 or more")
+    if not (isinstance(keep, int) and keep >= 1):
+        raise ValueError(f"keep={keep} must be a whole number of at least 1")
     name = task if isinstance(task, str) else None
     if name is not None:
         find_task(name)
     if config is None:
         config = preset_config(algorithm, preset, name, jax.default_backend())
-    elif isinstance(config, MBPPOConfig):
-        algorithm = "mbppo-lagrangian"
     else:
-        algorithm = "ppo-lagrangian" if config.constrained else "ppo"
+        algorithm = algorithm_of(config)
     if name is None and isinstance(config, MBPPOConfig):
         config = replace(config, model="black-box")
     config = _changed(config, changes)
@@ -80,54 +93,59 @@ def train(
     if name is not None:
         make(name, **options)  # a wrong option is said before a folder exists
     folder = RunFolder.new(f"{name or 'own'}-{algorithm}", out)
-    numbers = list(range(seed, seed + seeds))
-    known: list[str] = []
-    folder.write_json(
-        "config.json",
-        {
-            "version": __version__,
-            "task": name,
-            "task_options": options,
-            "algorithm": algorithm,
-            "preset": preset,
-            "seeds": numbers,
-            "device": device_name(),
-            "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-            "started": time.strftime("%Y-%m-%d %H:%M:%S"),
-            "config": config_dict(config),
-        },
-    )
-    start = time.perf_counter()
-    progress = Progress(folder.path, numbers, config, quiet, tensorboard)
-    epoch: Epoch | None = None
-    with progress:
-        try:
-            for epoch in _epochs(task, config, numbers, options, knowledge, known):
-                for number, row in zip(numbers, epoch.metrics, strict=True):
-                    row["seed"] = number
-                    row["seconds"] = round(time.perf_counter() - start, 2)
-                folder.append_metrics(epoch.metrics)
-                folder.write_policy(epoch.policy)
-                folder.write_state(epoch.state, epoch.number)
-                progress.show(epoch)
-        except TrainingFault as fault:
-            folder.write_json("result.json", {"failed": str(fault)})
-            raise
-    assert epoch is not None
-    seconds = time.perf_counter() - start
-    result = {
-        "seconds": seconds,
-        "phases": epoch.seconds,
-        "real_steps": epoch.metrics[0]["steps"],
-        "violations": [row["violations"] for row in epoch.metrics],
-        "known": known,
+    info = {
+        "version": __version__,
+        "task": name,
+        "task_options": options,
+        "algorithm": algorithm,
+        "preset": preset,
+        "seeds": list(range(seed, seed + seeds)),
+        "known": [],
         "device": device_name(),
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "started": time.strftime("%Y-%m-%d %H:%M:%S"),
+        "started_at": time.time(),
+        "checkpoint_every": checkpoint_every,
+        "keep": keep,
+        "tensorboard": tensorboard,
+        "config": config_dict(config),
     }
-    if name is not None:
+    with folder.locked():
+        folder.write_json("config.json", info)
+        return train_to_the_end(folder, info, config, task, knowledge, None, [], quiet)
+
+
+def train_to_the_end(
+    folder: RunFolder,
+    info: dict[str, Any],
+    config: Any,
+    task: str | MakeEnv,
+    knowledge: Callable[[Any], Knowledge] | None,
+    last: Checkpoint | None,
+    notes: list[str],
+    quiet: bool,
+) -> Path:
+    """Train from the beginning, or from the checkpoint `last`, and leave the result.
+
+    `info` is the run's config.json; what the model is told is added to it once that is known.
+    """
+    seeds, options = info["seeds"], info["task_options"]
+
+    def telling(env: Any) -> Knowledge:
+        told = knowledge(env) if knowledge else task_knowledge(env, config.model)
+        info["known"] = list(told.known)
+        folder.write_json("config.json", info)
+        return told
+
+    saved = None if last is None else Saved(last.arrays)
+    epochs = _epochs(task, config, seeds, options, telling, saved)
+    policy, result = drive(folder, info, config, epochs, last, notes, quiet)
+    result |= {"known": info["known"], "device": device_name()}
+    if isinstance(task, str):
         observation = getattr(config, "model", getattr(config, "observation", None))
-        env = _make_task(name, options)(len(numbers) * EVALUATION_EPISODES, observation)
+        env = _make_task(task, options)(len(seeds) * EVALUATION_EPISODES, observation)
         result["evaluation"] = evaluate_policy(
-            env, epoch.policy, numbers, EVALUATION_EPISODES, EVALUATION_SEED, config.cost_limit
+            env, policy, seeds, EVALUATION_EPISODES, EVALUATION_SEED, config.cost_limit
         )
     folder.write_json("result.json", result)
     return folder.path
@@ -151,20 +169,14 @@ def _epochs(
     config: Any,
     seeds: list[int],
     options: dict[str, Any],
-    knowledge: Callable[[Any], Knowledge] | None,
-    known: list[str],
+    make_knowledge: Callable[[Any], Knowledge],
+    saved: Saved | None,
 ) -> Iterator[Epoch]:
-    """The training loop of the config's algorithm; fills `known` with what the model knew."""
+    """The training loop of the config's algorithm."""
     make_env = _make_task(task, options) if isinstance(task, str) else lambda n, _: task(n)
     if not isinstance(config, MBPPOConfig):
-        return ppo_lagrangian.epochs(config, make_env, seeds)
-
-    def make_knowledge(env: Any) -> Knowledge:
-        told = knowledge(env) if knowledge else task_knowledge(env, config.model)
-        known.extend(told.known)
-        return told
-
-    return mbppo_lagrangian.epochs(config, make_env, make_knowledge, seeds)
+        return MODEL_FREE[type(config)].epochs(config, make_env, seeds, saved)
+    return mbppo_lagrangian.epochs(config, make_env, make_knowledge, seeds, saved)
 
 
 def _make_task(task: str, options: dict[str, Any]) -> Callable[[int, str | None], Any]:
@@ -189,18 +201,6 @@ def task_knowledge(env: Any, model: str) -> Knowledge:
     if hasattr(env, "robot"):
         return goal_knowledge(config, model)
     return RCCarKnowledge(config)
-
-
-def device_name() -> str:
-    """The device that learns, and the machine around it."""
-    device = jax.devices()[0]
-    return f"{device.device_kind} ({platform.machine()}, {_cores()} cores)"
-
-
-def _cores() -> int:
-    import os
-
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def load_policies(path: str | Path) -> tuple[RunFolder, dict[str, Any], Any]:

@@ -15,6 +15,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from surefoot.validation import check_types
+
 ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "silu": jax.nn.silu,
     "tanh": jnp.tanh,
@@ -56,6 +58,7 @@ class EnsembleConfig:
     """Initial upper bound of the log-variance of normalised targets; learned from there."""
 
     def __post_init__(self) -> None:
+        check_types(self)
         counts = ("members", "elites", "batch_size", "patience", "max_epochs", "max_steps")
         for name in counts:
             if getattr(self, name) < 1:

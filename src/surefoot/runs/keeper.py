@@ -1,0 +1,98 @@
+"""Keeps the latest state of a run, and writes it down when it is time."""
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from surefoot.algorithms.common import Epoch
+from surefoot.policy import Policy
+from surefoot.runs.checkpoint import Checkpoint, prune, write_checkpoint
+from surefoot.runs.folder import RunFolder
+from surefoot.snapshot import Saved, to_arrays
+
+SHARE = 0.01
+"""Largest share of the time that checkpoints may take where no interval is given."""
+
+
+class Keeper:
+    """The state at the end of the last epoch, in memory always and on disk every now and then.
+
+    It may be asked to write by two threads: the one that trains and the one that waits for signals.
+    """
+
+    def __init__(self, folder: RunFolder, info: dict[str, Any], scores: dict[int, Any]):
+        self.seconds = 0.0
+        """Spent on copying and writing."""
+        self.written: int | None = None
+        """The epoch that was written last."""
+        self._folder, self._info, self._scores = folder, info, scores
+        self._every, self._keep = info["checkpoint_every"], info["keep"]
+        self._latest: Checkpoint | None = None
+        self._next = 0.0
+        self._mutex = threading.Lock()
+
+    def take(self, epoch: Epoch, seconds: float) -> None:
+        """Copy the state that an epoch left behind, after `seconds` of training in all."""
+        start = time.perf_counter()
+        meta = {
+            "epoch": epoch.number,
+            "version": self._info["version"],
+            "device": self._info["device"],
+            "seconds": seconds,
+            "save_seconds": self.seconds,
+            "info": self._info,
+        }
+        arrays = to_arrays(epoch.snapshot)
+        arrays |= {f"policy/{name}": array for name, array in epoch.policy.arrays().items()}
+        arrays["metrics"] = np.frombuffer(self._folder.metrics_bytes(), np.uint8)
+        # A policy is judged by the real steps of the epoch after it.
+        score = score_of(epoch.metrics)
+        with self._mutex:
+            if score is not None:
+                self._scores[epoch.number - 1] = score
+            self._latest = Checkpoint(meta, arrays)
+        self.seconds += time.perf_counter() - start
+
+    def write_if_due(self) -> None:
+        """Write the state down if the last time was long enough ago."""
+        if time.monotonic() >= self._next:
+            self.write()
+
+    def write(self) -> Path | None:
+        """Write the latest state down now, unless it is on disk already."""
+        with self._mutex:
+            latest, start = self._latest, time.perf_counter()
+            if latest is None or latest.meta["epoch"] == self.written:
+                return None
+            path = write_checkpoint(self._folder.checkpoints, latest)
+            prune(self._folder.checkpoints, self._keep, self._scores)
+            self.written = latest.meta["epoch"]
+            spent = time.perf_counter() - start
+            self.seconds += spent
+            pause = spent / SHARE if self._every is None else self._every
+            self._next = time.monotonic() + pause
+            return path
+
+
+def score_of(rows: list[dict[str, Any]]) -> tuple[bool, float] | None:
+    """How good an epoch's policy was, over all seeds: within the limit first, then reward."""
+    mean = lambda name: float(np.mean([row[name] for row in rows]))
+    cost, reward = mean("cost"), mean("reward")
+    return None if np.isnan(reward + cost) else (cost <= rows[0]["cost_limit"], reward)
+
+
+def scores_of(rows: list[dict[str, float]]) -> dict[int, tuple[bool, float]]:
+    """The score of each epoch's policy, from all rows of metrics.csv."""
+    by_epoch: dict[int, list[dict[str, float]]] = {}
+    for row in rows:
+        by_epoch.setdefault(int(row["epoch"]), []).append(row)
+    scores = {number - 1: score_of(rows) for number, rows in by_epoch.items()}
+    return {number: score for number, score in scores.items() if score is not None}
+
+
+def policy_in(checkpoint: Checkpoint) -> Policy:
+    """The policy of a checkpoint."""
+    return Policy.of(Saved(checkpoint.arrays).part("policy"))

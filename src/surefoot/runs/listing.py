@@ -1,0 +1,129 @@
+"""Runs as they lie on disk: in which state each is, and what it holds."""
+
+from math import isnan
+from pathlib import Path
+from typing import Any
+
+from surefoot.runs.checkpoint import Damaged, best_of, epoch_of, list_checkpoints, read_checkpoint
+from surefoot.runs.drive import how_to_resume
+from surefoot.runs.folder import RunFolder, rows_of
+from surefoot.runs.keeper import scores_of
+
+STATES = ("running", "finished", "stopped", "failed", "damaged")
+
+
+def list_runs(folder: str | Path = "runs") -> list[dict[str, Any]]:
+    """All runs in a folder, newest first, each as `describe_run` tells it."""
+    path = Path(folder)
+    if not path.is_dir():
+        raise ValueError(f"{folder} is not a folder with runs: there is no such folder")
+    rows = [describe_run(p) for p in path.iterdir() if is_run(p)]
+    return sorted(rows, key=lambda row: (row["started_at"], row["run"]), reverse=True)
+
+
+def is_run(path: Path) -> bool:
+    """Whether a path is a run's folder, possibly a damaged one."""
+    return any((path / name).exists() for name in ("config.json", "metrics.csv", "checkpoints"))
+
+
+def describe_run(run: str | Path) -> dict[str, Any]:
+    """A run in short: its state, what it trains, how far it is and how good.
+
+    `state` is one of running, finished, stopped, failed or damaged; `problem` says why in the last
+    two. Checkpoints are not read.
+    """
+    folder = RunFolder(Path(run))
+    row: dict[str, Any] = {
+        "run": str(folder.path), "state": "stopped", "problem": None, "task": None,
+        "algorithm": None, "seeds": 0, "epoch": 0, "real_steps": 0, "steps": None, "reward": None,
+        "cost": None, "cost_limit": None, "started": None, "started_at": 0.0,
+    }  # fmt: skip
+    try:
+        row["started_at"] = folder.path.stat().st_mtime
+        info = folder.read_json("config.json")
+        row |= {
+            "task": info["task"],
+            "algorithm": info["algorithm"],
+            "seeds": len(info["seeds"]),
+            "steps": info["config"]["steps"],
+            "cost_limit": info["config"]["cost_limit"],
+            "started": info["started"],
+            "started_at": info.get("started_at", row["started_at"]),
+        }
+        _add_metrics(row, rows_of(folder.metrics_bytes(), folder.path / "metrics.csv"))
+        if (folder.path / "result.json").exists():
+            result = folder.read_json("result.json")
+            row |= {"state": "finished"}
+            if "failed" in result:
+                row |= {"state": "failed", "problem": result["failed"]}
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        row |= {"state": "damaged", "problem": str(error)}
+    if folder.is_running():
+        row |= {"state": "running", "problem": None}
+    return row
+
+
+def show_run(run: str | Path) -> dict[str, Any]:
+    """All that a run's folder tells, every file checked: see `describe_run`; and besides
+
+    `config` (config.json), `result` (result.json), `checkpoints`, `best` (the checkpoint whose
+    policy did best in the real episodes after it), `problems`, all that is damaged, and `resume`,
+    the command that goes on with it.
+    """
+    folder = RunFolder(Path(run))
+    if not folder.path.is_dir() or not is_run(folder.path):
+        raise ValueError(f"{run} is not a run")
+    row, problems = describe_run(run), []
+    contents: dict[str, Any] = {"config": None, "result": None}
+    for name in contents:
+        if name == "config" or (folder.path / "result.json").exists():
+            try:
+                contents[name] = folder.read_json(f"{name}.json")
+            except ValueError as error:
+                problems.append(str(error))
+    paths = list_checkpoints(folder.checkpoints)
+    metrics = folder.metrics_bytes()
+    newest = True
+    for path in paths:
+        try:
+            checkpoint = read_checkpoint(path)
+        except ValueError as error:
+            problems.append(str(error))
+            continue
+        if newest and not metrics.startswith(checkpoint.arrays["metrics"].tobytes()):
+            problems.append(f"{folder.path / 'metrics.csv'} is damaged")
+        newest = False
+    try:
+        best = best_of(paths, scores_of(rows_of(metrics, folder.path / "metrics.csv")))
+    except (Damaged, KeyError):
+        best = None
+    if paths:
+        try:
+            folder.read_policy()
+        except ValueError as error:
+            problems.append(str(error))
+    if problems and row["state"] != "running":
+        row |= {"state": "damaged", "problem": problems[0]}
+    return row | contents | {
+        "checkpoints": [{"epoch": epoch_of(p), "path": str(p)} for p in paths],
+        "best": None if best is None else epoch_of(best),
+        "problems": problems,
+        "resume": how_to_resume(folder, contents["config"] or {"task": ""}),
+    }  # fmt: skip
+
+
+def _number(x: float) -> float | None:
+    return None if isnan(x) else x
+
+
+def _add_metrics(row: dict[str, Any], rows: list[dict[str, float]]) -> None:
+    if not rows:
+        return
+    last = [r for r in rows if r["epoch"] == rows[-1]["epoch"]]
+    mean = lambda name: _number(sum(r[name] for r in last) / len(last))
+    row |= {
+        "epoch": int(rows[-1]["epoch"]),
+        "real_steps": int(rows[-1]["steps"]),
+        "reward": mean("reward"),
+        "cost": mean("cost"),
+    }

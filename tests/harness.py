@@ -1,0 +1,132 @@
+"""The fault harness: tiny runs of every algorithm, what they came to, and how to break them.
+
+As a program it is the process that gets killed: `python tests/harness.py ALGORITHM FOLDER` begins
+a run, or goes on with it if the folder is there. `benchmarks/faults.py` kills it a hundred times.
+"""
+
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from surefoot.algorithms.cpo import CPOConfig
+from surefoot.algorithms.mbppo_config import MBPPOConfig
+from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
+from surefoot.algorithms.trpo_lagrangian import TRPOLagrangianConfig
+from surefoot.learn.ppo import PPOConfig
+from surefoot.learn.trust_region import TrustRegionConfig
+from surefoot.runs.checkpoint import newest_sound
+from surefoot.runs.folder import RunFolder
+from surefoot.runs.resume import resume
+from surefoot.runs.train import train
+from surefoot.world.ensemble import EnsembleConfig
+
+PPO = PPOConfig(hidden=(8,), epochs=2, critic_epochs=2, minibatches=2, normalise_observations=True)
+REAL = {"cost_limit": 1.0, "steps_per_epoch": 40}
+TRUST = TrustRegionConfig(hidden=(8,), critic_epochs=2)
+TINY = {
+    "ppo-lagrangian": PPOLagrangianConfig(ppo=PPO, **REAL),
+    "ppo": PPOLagrangianConfig(constrained=False, ppo=PPO, **REAL),
+    "trpo-lagrangian": TRPOLagrangianConfig(trpo=TRUST, **REAL),
+    "cpo": CPOConfig(cpo=TRUST, **REAL),
+    "mbppo-lagrangian": MBPPOConfig(
+        cost_limit=1.0, episodes=2, model="ego", horizon=5, rollouts=12, carry=0.5,
+        replay_share=0.25, passes=3, pr_rollouts=6, pr_horizon=5, ppo=PPO,
+        ensemble=EnsembleConfig(members=3, elites=3, hidden=(8,), max_steps=20),
+    ),
+}  # fmt: skip
+PER_EPOCH = 40
+TASK = {"max_episode_steps": 20}
+
+
+def start(algorithm: str, out: Path, epochs: int, **options) -> Path:
+    """Train a tiny run of two seeds."""
+    return train(
+        "PointGoal", config=TINY[algorithm], seeds=2, out=out, task_options=TASK, quiet=True,
+        checkpoint_every=0, steps=PER_EPOCH * epochs, **options,
+    )  # fmt: skip
+
+
+def came_to(run: Path) -> dict[str, object]:
+    """Everything a run has come to, except for how long it took."""
+    checkpoint, problems = newest_sound(run / "checkpoints")
+    assert checkpoint is not None and not problems, problems
+    timed = lambda name: name == "metrics" or name.startswith("phases/")
+    found: dict[str, object] = {
+        name: (array.dtype.str, array.shape, array.tobytes())
+        for name, array in checkpoint.arrays.items()
+        if not timed(name)
+    }
+    folder = RunFolder(run)
+    found |= {f"policy.npz {k}": v.tobytes() for k, v in folder.read_policy().arrays().items()}
+    rows = [line.split(",") for line in folder.metrics_bytes().decode().splitlines()]
+    clock = rows[0].index("seconds")
+    found["metrics.csv"] = [row[:clock] + row[clock + 1 :] for row in rows]
+    found["evaluation"] = folder.read_json("result.json")["evaluation"]
+    return found
+
+
+def differences(a: dict[str, object], b: dict[str, object]) -> list[str]:
+    """Names of what is not the same, bit for bit."""
+    return sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))
+
+
+def kill_until_done(
+    algorithm: str, out: Path, epochs: int, kills: int, rng: random.Random, seconds: float
+) -> int:
+    """Train in processes that are killed at random moments, at most `kills` of them.
+
+    A moment is within `seconds` of the first epoch that a process finishes, or, one time in four,
+    before that. Returns how many were killed.
+    """
+    killed = 0
+    while True:
+        command = [sys.executable, __file__, algorithm, str(out), str(epochs)]
+        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert child.stdout is not None
+        if killed < kills:
+            if rng.random() < 0.25:
+                time.sleep(rng.uniform(0.0, 2 * seconds))
+            else:
+                child.stdout.readline()
+                time.sleep(rng.uniform(0.0, seconds))
+            if child.poll() is None:
+                child.kill()
+                killed += 1
+        _, errors = child.communicate()
+        if child.returncode == 0:
+            return killed
+        if child.returncode != -9:
+            raise AssertionError(f"{algorithm} ended with {child.returncode}: {errors}")
+
+
+def flip(path: Path, rng: np.random.Generator) -> None:
+    """Flip one bit somewhere in a file."""
+    data = bytearray(path.read_bytes())
+    data[rng.integers(len(data))] ^= 1 << int(rng.integers(8))
+    path.write_bytes(data)
+
+
+def main() -> None:
+    algorithm, out, epochs = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    from surefoot.runs.keeper import Keeper
+
+    write = Keeper.write
+
+    def telling(self):
+        path = write(self)
+        print(self.written, flush=True)
+        return path
+
+    Keeper.write = telling
+    if (out / "config.json").exists():
+        resume(out, quiet=True)
+    else:
+        start(algorithm, out, epochs)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,327 @@
+"""Whatever breaks: a run recovers, or says in a sentence what is wrong. Nothing silently wrong."""
+
+import errno
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness import PPO, came_to, differences, flip, kill_until_done, start
+from surefoot import cli
+from surefoot.algorithms.mbppo_config import MBPPOConfig
+from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
+from surefoot.envs.adapters import EnvironmentFault, adapt
+from surefoot.envs.tasks import TASKS, make
+from surefoot.learn.multiplier import MultiplierConfig
+from surefoot.learn.ppo import PPOConfig
+from surefoot.policy import Policy
+from surefoot.runs import checkpoint as checkpoints
+from surefoot.runs.checkpoint import Checkpoint, list_checkpoints, newest_sound, write_checkpoint
+from surefoot.runs.drive import WriteFault
+from surefoot.runs.folder import RunFolder, config_dict
+from surefoot.runs.keeper import Keeper
+from surefoot.runs.listing import describe_run, show_run
+from surefoot.runs.resume import resume
+from surefoot.runs.train import train
+from surefoot.world.ensemble import EnsembleConfig
+from toys import Drift
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run of three epochs, which must not be changed."""
+    return start("ppo-lagrangian", tmp_path_factory.mktemp("faults") / "run", 3)
+
+
+def files_of(run: Path) -> list[str]:
+    return sorted(str(p.relative_to(run)) for p in run.rglob("*") if p.is_file())
+
+
+@pytest.mark.parametrize("harm", ["truncate", "flip", "delete"])
+def test_any_damaged_file_of_a_finished_run_is_found_and_mended(finished, tmp_path, harm):
+    """`show` finds it, or it was no loss; and after `resume` the run is what it was."""
+    expected, rng = came_to(finished), np.random.default_rng(3)
+    for number, name in enumerate(files_of(finished)):
+        run = tmp_path / str(number)
+        shutil.copytree(finished, run)
+        path = run / name
+        if harm == "delete":
+            path.unlink()
+        elif harm == "flip":
+            flip(path, rng)
+        else:
+            path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+        if not show_run(run)["problems"]:
+            if name == "result.json" and harm == "delete":
+                assert describe_run(run)["state"] == "stopped"
+            elif path.exists():  # a bit that tells nothing, or a file that only people read
+                assert differences(expected, came_to(run)) == [], name
+            else:
+                assert name in (".lock", "log.txt") or "checkpoints" in name
+        resume(run, quiet=True)
+        assert differences(expected, came_to(run)) == [], name
+        assert show_run(run)["problems"] == [], name
+
+
+def test_a_stopped_run_goes_on_from_the_checkpoint_before_a_damaged_one(finished, tmp_path, capsys):
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    (run / "result.json").unlink()
+    newest = list_checkpoints(run / "checkpoints")[0]
+    newest.write_bytes(newest.read_bytes()[:-100])
+    resume(run)
+    said = capsys.readouterr().out
+    assert f"{newest} is damaged" in said and "going on from epoch 2" in said
+    assert differences(came_to(finished), came_to(run)) == []
+    assert newest.with_suffix(".damaged").exists()
+
+
+def test_what_cannot_be_mended_is_said(finished, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    rows = (run / "metrics.csv").read_bytes()
+    for path in list_checkpoints(run / "checkpoints"):
+        path.write_bytes(b"rubbish")
+    with pytest.raises(ValueError, match=r"no checkpoint of .* can be read"):
+        resume(run)
+    shutil.rmtree(run / "checkpoints")
+    with pytest.raises(ValueError, match=r"checkpoints of .* are gone"):
+        resume(run)
+    assert (run / "metrics.csv").read_bytes() == rows  # and nothing was lost on the way
+    (run / "config.json").write_text("{")
+    with pytest.raises(ValueError, match=r"config\.json is damaged"):
+        resume(run)
+    assert describe_run(run)["state"] == "damaged"
+    with pytest.raises(ValueError, match="no such folder"):
+        resume(tmp_path / "nowhere")
+
+
+def test_a_checkpoint_of_another_format_is_refused_not_skipped(finished, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    monkeypatch.setattr(checkpoints, "FORMAT", 99)
+    with pytest.raises(ValueError, match=r"format 1, written by Surefoot .*; .* reads format 99"):
+        resume(run)
+
+
+def test_a_leaf_that_does_not_fit_is_named(finished, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(finished, run)
+    (run / "result.json").unlink()
+    last, _ = newest_sound(run / "checkpoints")
+    name = next(k for k in last.arrays if k.startswith("state/learner/critics"))
+    arrays = {**last.arrays, name: np.zeros((1, 2), np.float32)}
+    write_checkpoint(run / "checkpoints", Checkpoint({**last.meta, "epoch": 4}, arrays))
+    with pytest.raises(ValueError, match=rf"{name} is float32\[1, 2\] in the checkpoint"):
+        resume(run, quiet=True)
+
+
+def test_no_damaged_policy_acts(finished, tmp_path):
+    """Every flipped bit is found, or leaves the policy as it was."""
+    rng, path = np.random.default_rng(0), tmp_path / "policy.npz"
+    sound, found = RunFolder(finished).read_policy().arrays(), 0
+    for _ in range(200):
+        shutil.copy(finished / "policy.npz", path)
+        flip(path, rng)
+        try:
+            arrays = Policy.load(path).arrays()
+        except ValueError as error:
+            assert "damaged" in str(error)
+            found += 1
+            continue
+        assert arrays.keys() == sound.keys()
+        assert all(arrays[k].tobytes() == sound[k].tobytes() for k in sound)
+    assert found > 100
+
+
+def test_no_checkpoint_can_run_code(tmp_path):
+    evil = np.array([object()], dtype=object)
+    path = tmp_path / "epoch-000001.npz"
+    np.savez(path, meta=np.array("{}"), evil=evil)
+    with path.open("rb") as file:
+        named = path.with_name(f"epoch-000001.{checkpoints._digest(file)}.npz")
+    path.rename(named)
+    last, problems = newest_sound(tmp_path)
+    assert last is None and "is not a checkpoint" in problems[0]
+
+
+def test_a_full_disk_costs_nothing(finished, tmp_path, monkeypatch):
+    """The second checkpoint meets a full disk, in the middle of the file."""
+    real, calls = np.savez, []
+
+    def full(file, **arrays):
+        calls.append(1)
+        if len(calls) >= 3:  # of the policy and of the checkpoint, each epoch
+            file.write(b"half") if hasattr(file, "write") else None
+            raise OSError(errno.ENOSPC, "No space left on device")
+        real(file, **arrays)
+
+    monkeypatch.setattr("numpy.savez", full)
+    out = tmp_path / "run"
+    with pytest.raises(WriteFault, match=r"No space left on device\. epoch 1 is safe; .*resume"):
+        start("ppo-lagrangian", out, 3)
+    monkeypatch.undo()
+    assert [p.name for p in (out / "checkpoints").iterdir()] == [
+        p.name for p in list_checkpoints(out / "checkpoints")
+    ]
+    assert differences(came_to(finished), came_to(resume(out, quiet=True))) == []
+
+
+class Breaks(Drift):
+    """Goes wrong in the second step of its third episode."""
+
+    episodes = 0
+
+    def __init__(self, how):
+        self.how = how
+
+    def reset(self, **options):
+        self.episodes += 1
+        return super().reset(**options)
+
+    def step(self, action):
+        obs, reward, *rest = super().step(action)
+        if self.episodes == 3 and self.t == 2:
+            if self.how == "raises":
+                raise ZeroDivisionError("a wheel came off")
+            if self.how == "shape":
+                return np.zeros(3), reward, *rest
+            if self.how == "dtype":
+                return np.array(["wet"]), reward, *rest
+            return obs, float("nan"), *rest
+        return obs, reward, *rest
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        ("raises", "ZeroDivisionError: a wheel came off"),
+        ("nan", "reward is nan"),
+        ("shape", r"observation has shape \(3,\), not \(1,\)"),
+        ("dtype", "observation array.*wet.* does not fit"),
+    ],
+)
+def test_a_broken_environment_is_named_and_what_came_before_saved(how, words, tmp_path):
+    config = PPOLagrangianConfig(steps=100, cost_limit=1.0, steps_per_epoch=20, ppo=PPO)
+    out = tmp_path / "run"
+    with pytest.raises(EnvironmentFault, match=f"environment 0, step 2 of episode 3: {words}"):
+        train(lambda n: adapt(lambda: Breaks(how), num_envs=n), config=config, out=out, quiet=True,
+              checkpoint_every=1e6)  # fmt: skip
+    assert newest_sound(out / "checkpoints")[0].meta["epoch"] == 2
+    row = describe_run(out)
+    assert row["state"] == "failed" and "environment 0, step 2" in row["problem"]
+
+
+def test_an_environment_without_the_adapter_is_checked_too():
+    from surefoot.algorithms.collect import Collector
+
+    env = make("RCCar", num_envs=2)
+    collector, step = Collector(env, [0], 2), env.step
+    for harm, words in (
+        (lambda o, r, *rest: (o, r * np.nan, *rest), "environment 0, step 4 .*reward is nan"),
+        (lambda o, r, *rest: (o[:1], r, *rest), r"observation has shape \(1, 4\), not \(2, 4\)"),
+        (lambda *all_: 1 / 0, "ZeroDivisionError"),
+    ):
+        env.step = lambda actions, harm=harm: harm(*step(actions))
+        with pytest.raises(EnvironmentFault, match=words):
+            collector._step(np.zeros((2, 2)), 4)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo-lagrangian"])
+def test_killed_runs_go_on_bit_for_bit(algorithm, finished, tmp_path):
+    """The short form of benchmarks/faults.py."""
+    out = tmp_path / "run"
+    kill_until_done(algorithm, out, 3, 2, random.Random(5), 0.2)
+    assert differences(came_to(finished), came_to(out)) == []
+
+
+NUMBERS = st.one_of(
+    st.integers(-3, 3), st.floats(), st.just(10**30), st.none(), st.text(max_size=3), st.booleans(),
+    st.tuples(st.integers(-2, 2)), st.lists(st.floats(), max_size=2),
+)  # fmt: skip
+KINDS = (PPOConfig, MultiplierConfig, EnsembleConfig, MBPPOConfig, PPOLagrangianConfig)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_no_config_takes_nonsense_or_breaks_down_over_it(data):
+    """A ValueError that names the field, or a config that survives being written down."""
+    kind = data.draw(st.sampled_from((*KINDS, *(type(t.defaults) for t in TASKS.values()))))
+    name = data.draw(st.sampled_from(sorted(config_dict(kind()))))
+    value = data.draw(NUMBERS)
+    try:
+        made = kind(**{name: value})
+    except ValueError as error:
+        assert name in str(error) or "extent=" in str(error)  # keepouts and extent go together
+        return
+    taken = getattr(made, name)
+    assert not (isinstance(taken, float) and not np.isfinite(taken))
+    assert isinstance(taken, type(getattr(kind(), name)) | int | float | type(None))
+
+
+WORDS = st.one_of(
+    st.sampled_from([
+        "train", "resume", "runs", "show", "evaluate", "export", "envs", "PointGoal", "RCCar",
+        "--steps", "--ppo.clip", "--ensemble.hidden", "--seeds", "--env", "hazards=-1", "level=9",
+        "extent=nan", "radius=[]", "--out", "--algorithm", "cpo", "--preset", "paper", "--keep",
+        "--checkpoint-every", "nan", "-1", "0", "1e9", "--json", "--multiplier", "pid", "--device",
+        "gpu", "--help", "--quiet", "--rollouts", "7",
+    ]),
+    st.text(max_size=6),
+)  # fmt: skip
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    command=st.sampled_from(["train", "resume", "show", "runs", "evaluate"]),
+    words=st.lists(WORDS, max_size=6),
+)
+def test_no_command_line_ends_in_a_traceback(command, words, monkeypatch, tmp_path):
+    """Nothing but SystemExit, with a code of 0, 1 or 2, comes out of any words."""
+
+    def nothing_is_trained(*_):
+        raise ValueError("far enough")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(RunFolder, "new", staticmethod(nothing_is_trained))
+    with pytest.raises(SystemExit) as end:
+        cli.main([command, *words])
+    assert end.value.code in (0, 1, 2)
+
+
+def test_an_unwritable_place_is_said_before_anything_is_trained(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"):
+        start("ppo", tmp_path / "file" / "run", 1)
+
+
+def test_checkpoints_wait_for_their_turn(finished, tmp_path, monkeypatch):
+    """With the default interval the next one waits until they take a hundredth of the time."""
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    spent = iter(np.arange(0.0, 100.0, 2.0))  # every look at the clock is 2 s later
+    monkeypatch.setattr("time.perf_counter", lambda: float(next(spent)))
+    info = {"checkpoint_every": None, "keep": 9, "version": "", "device": "", "seeds": [0]}
+    keeper = Keeper(RunFolder(tmp_path), info, {})
+
+    class Fake:
+        number, snapshot, metrics = (
+            1,
+            {"x": np.zeros(2)},
+            [{"cost": 0.0, "reward": 0.0, "cost_limit": 1}],
+        )
+        policy = RunFolder(finished).read_policy()
+
+    written = []
+    for number, at in ((1, 100.0), (2, 299.0), (3, 301.0)):
+        now[0], Fake.number = at, number
+        keeper.take(Fake, 0.0)
+        keeper.write_if_due()
+        written.append(keeper.written)
+    assert written == [1, 1, 3]  # a write took 2 s, so the next one waits for 200

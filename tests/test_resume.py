@@ -1,0 +1,335 @@
+"""Runs that stop and go on: the same numbers, bit for bit, as if nothing had happened."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import surefoot
+from harness import PPO, TINY, came_to, differences, start
+from surefoot import cli
+from surefoot.algorithms.collect import Collector, environment_seeds
+from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
+from surefoot.envs.adapters import adapt
+from surefoot.envs.snapshot import from_generator, to_generator
+from surefoot.envs.tasks import make
+from surefoot.policy import Policy
+from surefoot.runs.checkpoint import (
+    Checkpoint,
+    epoch_of,
+    list_checkpoints,
+    newest_sound,
+    prune,
+    write_checkpoint,
+)
+from surefoot.runs.folder import RunFolder
+from surefoot.runs.interrupt import Interrupt
+from surefoot.runs.keeper import Keeper, scores_of
+from surefoot.runs.listing import list_runs
+from surefoot.runs.resume import resume
+from toys import Drift
+
+
+class Crash(Exception):
+    """The process is gone."""
+
+
+@pytest.fixture
+def crash_after(monkeypatch):
+    """Make training break off when a given epoch has been written to metrics.csv, unsaved."""
+
+    def crash_after(number: int) -> None:
+        take = Keeper.take
+
+        def breaking(self, epoch, seconds):
+            if epoch.number == number:
+                raise Crash
+            take(self, epoch, seconds)
+
+        monkeypatch.setattr(Keeper, "take", breaking)
+
+    yield crash_after
+    monkeypatch.undo()
+
+
+QUICK = ("ppo-lagrangian", "cpo")
+
+
+@pytest.mark.parametrize(
+    "algorithm", [pytest.param(a, marks=() if a in QUICK else pytest.mark.slow) for a in TINY]
+)
+def test_a_resumed_run_is_the_run_that_was_never_interrupted(
+    algorithm, tmp_path, monkeypatch, crash_after
+):
+    whole = came_to(start(algorithm, tmp_path / "whole", 4))
+    with monkeypatch.context():
+        crash_after(3)
+        with pytest.raises(Crash):
+            start(algorithm, tmp_path / "cut", 4)
+    rows = RunFolder(tmp_path / "cut").read_metrics()
+    assert [row["epoch"] for row in rows] == [1, 1, 2, 2, 3, 3]  # the third was never saved
+    monkeypatch.undo()
+    assert differences(whole, came_to(resume(tmp_path / "cut", quiet=True))) == []
+    rows = RunFolder(tmp_path / "cut").read_metrics()
+    assert [row["epoch"] for row in rows] == [1, 1, 2, 2, 3, 3, 4, 4]
+    assert rows[-1]["seconds"] >= rows[3]["seconds"]
+
+
+def test_a_run_killed_in_its_first_epoch_begins_again(tmp_path, monkeypatch, crash_after):
+    whole = came_to(start("ppo", tmp_path / "whole", 1))
+    crash_after(1)
+    with pytest.raises(Crash):
+        start("ppo", tmp_path / "cut", 1)
+    monkeypatch.undo()
+    assert differences(whole, came_to(resume(tmp_path / "cut", quiet=True))) == []
+
+
+def test_a_finished_run_can_be_made_longer(tmp_path):
+    whole = came_to(start("ppo-lagrangian", tmp_path / "whole", 3))
+    run = start("ppo-lagrangian", tmp_path / "run", 2)
+    first = RunFolder(run).read_json("result.json")
+    assert resume(run, quiet=True) == run  # finished: nothing to do
+    assert RunFolder(run).read_json("result.json") == first
+    with pytest.raises(ValueError, match="steps=40 must be at least 80"):
+        resume(run, steps=40)
+    assert differences(whole, came_to(resume(run, steps=120, quiet=True))) == []
+    assert RunFolder(run).read_json("config.json")["config"]["steps"] == 120
+    assert RunFolder(run).read_json("result-80.json") == first
+
+
+@pytest.mark.parametrize(
+    ("task", "options"),
+    [
+        ("PointGoal", {"observation": "reference"}),
+        ("CarGoal", {"observation": "reference"}),
+        ("DoggoGoal", {"observation": "ego"}),
+        ("RCCar", {}),
+    ],
+)
+def test_environments_go_on_exactly(task, options):
+    """Also in mid-episode, and over ends of episodes, goals and blocks of random numbers."""
+    rng = np.random.default_rng(0)
+    env = make(task, num_envs=3, seed=5, max_episode_steps=150, **options)
+    actions = rng.uniform(-1, 1, (400, 3, *env.single_action_space.shape))
+    env.reset()
+    for action in actions[:100]:
+        env.step(action)
+    state = env.snapshot()
+    play = lambda env: [env.step(action)[:4] for action in actions[100:]]
+    expected = play(env)
+    other = make(task, num_envs=3, seed=77, max_episode_steps=150, **options)
+    other.reset()
+    other.step(actions[0])
+    other.restore(state)
+    for a, b in zip(expected, play(other), strict=True):
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_array_equal(x, y)
+    np.testing.assert_array_equal(env.episode_reward, other.episode_reward)
+
+
+def test_a_snapshot_does_not_change_with_the_environment():
+    env = make("PointGoal", num_envs=2, seed=5)
+    env.reset()
+    state = env.snapshot()
+    before = state["task"]["physics"].copy(), state["streams"]["used"].copy()
+    for _ in range(5):
+        env.step(np.ones((2, 2)))
+    np.testing.assert_array_equal(state["task"]["physics"], before[0])
+    np.testing.assert_array_equal(state["streams"]["used"], before[1])
+
+
+def still(width: int, actions: int) -> Policy:
+    zeros = lambda *shape: np.zeros(shape, np.float32)
+    bounds = np.full(actions, -1.0), np.full(actions, 1.0)
+    return Policy((zeros(2, width, actions),), (zeros(2, actions),), zeros(2, actions), *bounds)
+
+
+def test_a_collector_goes_on_in_the_middle_of_episodes():
+    from surefoot.spaces import action_spec
+
+    build = lambda seed: Collector(make("RCCar", num_envs=4, max_episode_steps=8), [1, 2], 2)
+    first = build(0)
+    spec, policy = action_spec(first.env.single_action_space), still(4, 2)
+    first.collect(policy, spec, 13)
+    state = first.snapshot()
+    expected = first.collect(policy, spec, 13)
+    second = build(0)
+    second.restore(state, 1)
+    found = second.collect(policy, spec, 13)
+    np.testing.assert_array_equal(found.obs, expected.obs)
+    np.testing.assert_array_equal(found.action, expected.action)
+    assert len(found.episodes[0].reward) == 4  # two in each environment, of which one had begun
+    np.testing.assert_array_equal(found.episodes[0].reward, expected.episodes[0].reward)
+    np.testing.assert_array_equal(second.starts(), first.starts())
+
+
+@pytest.mark.parametrize("kind", [np.random.PCG64, np.random.MT19937, np.random.Philox])
+def test_generators_go_on(kind):
+    rng, other = np.random.Generator(kind(1)), np.random.Generator(kind(2))
+    rng.standard_normal(7, np.float32)
+    state = from_generator(rng)
+    expected = rng.integers(1 << 40, size=9)
+    to_generator(other, state)
+    np.testing.assert_array_equal(other.integers(1 << 40, size=9), expected)
+
+
+class Saves(Drift):
+    """Drift that can be continued."""
+
+    def snapshot(self):
+        return {"now": np.array([self.t, self.s])}
+
+    def restore(self, state):
+        self.t, self.s = int(state["now"][0]), float(state["now"][1])
+
+
+OWN = PPOLagrangianConfig(steps=160, cost_limit=1.0, steps_per_epoch=40, ppo=PPO)
+
+
+@pytest.mark.parametrize("kind", [Saves, Drift])
+def test_environments_of_ones_own(kind, tmp_path, monkeypatch, crash_after):
+    """Two environments of one seed; those that tell their state go on exactly."""
+    make_env = lambda n: adapt(kind, num_envs=n)
+    options = {"config": OWN, "quiet": True, "checkpoint_every": 0}
+    surefoot.train(make_env, out=tmp_path / "whole", **options)
+    crash_after(3)
+    with pytest.raises(Crash):
+        surefoot.train(make_env, out=tmp_path / "cut", **options)
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match=r"surefoot\.resume\(.*, make_env\)"):
+        resume(tmp_path / "cut")
+    surefoot.resume(tmp_path / "cut", make_env, quiet=True)
+    a, b = (newest_sound(tmp_path / name / "checkpoints")[0].arrays for name in ("whole", "cut"))
+    same = all(a[k].tobytes() == b[k].tobytes() for k in a if k.startswith("state/"))
+    log = (tmp_path / "cut" / "log.txt").read_text()
+    info = RunFolder(tmp_path / "cut").read_json("config.json")
+    if kind is Saves:
+        assert same and "restarts" not in info and "not exactly" not in log
+    else:
+        assert not same and "the run is not exactly the one it would have been" in log
+        assert info["restarts"] == [{"epoch": 2, "environment_seeds": environment_seeds([0], 2, 2)}]
+        assert environment_seeds([0], 2, 2) != environment_seeds([0], 2)
+
+
+def test_the_last_and_the_best_checkpoints_are_kept(tmp_path):
+    """By hand: within the limit first, then reward; a policy is judged by the epoch after it."""
+    reward = {1: 0.0, 2: 5.0, 3: 2.0, 4: 3.0, 5: 1.0, 6: 0.0}
+    cost = {1: 0.0, 2: 9.0, 3: 1.0, 4: 2.0, 5: 0.0, 6: 0.0}
+    rows = [
+        {"epoch": e, "reward": reward[e], "cost": cost[e], "cost_limit": 2.0} for e in range(1, 7)
+    ]
+    scores = scores_of(rows)
+    assert scores[1] == (False, 5.0) and scores[3] == (True, 3.0) and 6 not in scores
+    for epoch in range(1, 7):
+        write_checkpoint(tmp_path, Checkpoint({"epoch": epoch}, {}))
+    prune(tmp_path, 2, scores)
+    assert [epoch_of(p) for p in list_checkpoints(tmp_path)] == [6, 5, 3]
+
+
+def test_only_one_process_writes_a_run(tmp_path):
+    folder = RunFolder(tmp_path)
+    assert not folder.is_running()
+    holder = subprocess.Popen(
+        [
+            sys.executable, "-c",
+            "import sys, time\nfrom pathlib import Path\n"
+            "from surefoot.runs.folder import RunFolder\n"
+            f"with RunFolder(Path({str(tmp_path)!r})).locked():\n"
+            "    print('ready', flush=True)\n    time.sleep(60)\n",
+        ],
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    with holder:
+        assert holder.stdout is not None and holder.stdout.readline() == "ready\n"
+        assert folder.is_running()
+        with pytest.raises(ValueError, match=f"written by process {holder.pid}"):
+            resume(tmp_path)
+        holder.kill()
+    assert not folder.is_running()  # though its file is still there
+    assert str(holder.pid) in (tmp_path / ".lock").read_text()
+    with folder.locked():
+        assert folder.is_running()
+
+
+STUBBORN = """
+import hashlib, sys
+from surefoot.runs import interrupt
+interrupt.GRACE, interrupt.ECHO = float(sys.argv[1]), 0.1
+say = lambda text: print(text, flush=True)
+with interrupt.Interrupt(lambda: say("first"), lambda: say("saved")):
+    say("ready")
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)  # a long step in native code
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_long_step_is_ended_after_the_grace_period(number):
+    script = [sys.executable, "-c", STUBBORN, "0.5"]
+    with subprocess.Popen(script, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None and child.stdout.readline() == "ready\n"
+        asked = time.monotonic()
+        child.send_signal(number)
+        assert child.stdout.read() == "first\nsaved\n"
+        assert child.wait() == 128 + number
+        assert 0.5 < time.monotonic() - asked < 5
+
+
+def test_a_second_signal_stops_at_once():
+    script = [sys.executable, "-c", STUBBORN, "60"]
+    with subprocess.Popen(script, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None and child.stdout.readline() == "ready\n"
+        child.send_signal(signal.SIGINT)
+        assert child.stdout.readline() == "first\n"
+        time.sleep(0.3)
+        child.send_signal(signal.SIGTERM)
+        assert child.stdout.read() == "" and child.wait() == 143
+
+
+def test_handlers_are_put_back():
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with Interrupt(lambda: None, lambda: None) as interrupt:
+        assert interrupt.number is None
+        os.kill(os.getpid(), signal.SIGTERM)
+        end = time.monotonic() + 2
+        while interrupt.number is None and time.monotonic() < end:
+            time.sleep(0.01)
+        assert interrupt.number == signal.SIGTERM
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+def test_a_stopped_run_says_how_to_go_on_and_is_listed(tmp_path, monkeypatch, capsys):
+    whole = came_to(start("ppo", tmp_path / "whole", 3))
+    take = Keeper.take
+
+    def stopping(self, epoch, seconds):
+        take(self, epoch, seconds)
+        if epoch.number == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.3)
+
+    monkeypatch.setattr(Keeper, "take", stopping)
+    out = tmp_path / "cut"
+    with pytest.raises(KeyboardInterrupt, match=f"epoch 2 is saved; .* surefoot resume {out}") as e:
+        start("ppo", out, 3)
+    assert e.value.code == 143
+    monkeypatch.undo()
+    states = [(Path(row["run"]).name, row["state"]) for row in list_runs(tmp_path)]
+    assert states == [("cut", "stopped"), ("whole", "finished")]  # newest first
+    with pytest.raises(SystemExit) as end:
+        cli.main(["resume", str(out), "--quiet"])
+    assert end.value.code == 0 and "fresh episodes: reward" in capsys.readouterr().out
+    assert differences(whole, came_to(out)) == []
+    with pytest.raises(SystemExit) as end:
+        cli.main(["show", str(out), "--json"])
+    shown = json.loads(capsys.readouterr().out)
+    assert end.value.code == 0 and shown["state"] == "finished" and shown["problems"] == []
+    assert shown["real_steps"] == 120 and shown["checkpoints"][0]["epoch"] == 3
+    with pytest.raises(SystemExit):
+        cli.main(["runs", str(tmp_path)])
+    assert capsys.readouterr().out.count("finished") == 2

@@ -1,0 +1,199 @@
+"""TRPO-Lagrangian and CPO on problems with known answers, and seeds as an axis."""
+
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+
+from surefoot.algorithms import cpo, ppo_lagrangian, trpo_lagrangian
+from surefoot.algorithms.cpo import CPOConfig
+from surefoot.algorithms.model_free import Measured, Sizes
+from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
+from surefoot.algorithms.trpo_lagrangian import TRPOLagrangianConfig
+from surefoot.envs.adapters import adapt
+from surefoot.learn.multiplier import MultiplierConfig
+from surefoot.learn.ppo import Batch, PPOConfig
+from surefoot.learn.trust_region import TrustRegionConfig
+from surefoot.runs.evaluation import evaluate_policy
+from surefoot.spaces import ActionSpec
+from toys import Drift, Script, TwoState
+
+BANDIT = Sizes(1, ActionSpec(1, low=(-9.0,), high=(9.0,)), 1)
+REGION = TrustRegionConfig(hidden=(8,), critic_epochs=1, initial_log_std=-1.0, minimum_log_std=-1.0)
+FROM_ZERO = MultiplierConfig(initial=0.0)
+BANDIT_PPO = PPOConfig(
+    hidden=(8,),
+    actor_learning_rate=1e-2,
+    epochs=4,
+    critic_epochs=1,
+    minibatches=4,
+    kl_stop=0.05,
+    initial_log_std=-1.0,
+    minimum_log_std=-1.0,
+)
+ALGORITHMS = {
+    "ppo-lagrangian": (
+        ppo_lagrangian,
+        PPOLagrangianConfig(cost_limit=1.0, ppo=BANDIT_PPO, multiplier=FROM_ZERO),
+    ),
+    "trpo-lagrangian": (
+        trpo_lagrangian,
+        TRPOLagrangianConfig(cost_limit=1.0, trpo=REGION, multiplier=FROM_ZERO),
+    ),
+    "cpo": (cpo, CPOConfig(cost_limit=1.0, cpo=REGION)),
+}
+
+
+def play_bandit(algorithm, config, rounds, start=0.0):
+    """Reward -(a - 2)^2, cost a, limit 1; the mode and metrics after every round."""
+    obs, over = jnp.ones((1, 512, 1)), jnp.ones((1, 512), bool)
+
+    def one_round(state, key):
+        action = state.learner.sample(obs, key)
+        batch = Batch(obs, action, -((action[..., 0] - 2) ** 2), action, obs, over, over)
+        measured = Measured(action.mean((0, 1)), jnp.array(1.0))
+        state, metrics = algorithm.update(config, state, batch, measured)
+        return state, (state.learner.mode(obs[0, 0])[0], metrics)
+
+    state = algorithm.init(config, BANDIT, jax.random.key(0))
+    bias = lambda s: s.learner.actor.network.biases[-1]
+    state = eqx.tree_at(bias, state, bias(state) + start)
+    keys = jax.random.split(jax.random.key(1), rounds)
+    return jax.device_get(jax.jit(lambda s: jax.lax.scan(one_round, s, keys)[1])(state))
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_constrained_bandit_reaches_its_optimum(name):
+    """The best safe action is 1. There the price of cost is 2 over the deviation of rewards, of
+    -(e - 1)^2 with e ~ N(0, s): sqrt(4 s^2 + 2 s^4), as rewards' advantages are standardised."""
+    mode, metrics = play_bandit(*ALGORITHMS[name], rounds=400)
+    assert mode[-100:].mean() == pytest.approx(1.0, abs=0.1)
+    s = np.exp(-1.0)
+    price = 2 / np.sqrt(4 * s**2 + 2 * s**4)
+    if name == "cpo":
+        assert mode.max() < 1.1  # it solves for the price instead of waiting for one to grow
+        assert np.median(metrics["lambda"][-100:]) == pytest.approx(price, abs=0.3)
+    else:
+        assert mode[:60].max() > 1.3  # it breaks the limit while lambda is still small
+        assert metrics["lambda"][-100:].mean() == pytest.approx(price, abs=0.3)
+
+
+def test_cpo_recovers_from_beyond_the_limit():
+    """From 2, the best action there is, to the limit: reward is given up for it."""
+    mode, metrics = play_bandit(*ALGORITHMS["cpo"], rounds=60, start=2.0)
+    assert mode[0] < 2.0 and metrics["recovery"][0] == 1
+    assert (metrics["recovery"][:8] == 1).all() and (np.diff(mode[:8]) < 0).all()
+    assert mode[-20:].mean() == pytest.approx(1.0, abs=0.05)
+    assert metrics["recovery"][-20:].mean() < 0.3 and metrics["binding"][-20:].mean() > 0.5
+
+
+def test_cpo_measures_its_limit_per_step():
+    """(3.75 - 4) / 25 and (3.875 - 4) / 12.5 are the same; (3.75 - 4) / 1 leaves more room."""
+    config = CPOConfig(cost_limit=4.0, cpo=TrustRegionConfig(hidden=(4,), critic_epochs=1))
+    state = cpo.init(config, BANDIT, jax.random.key(0))
+    obs, over = jnp.ones((1, 64, 1)), jnp.ones((1, 64), bool)
+    action = state.learner.sample(obs, jax.random.key(1))
+    batch = Batch(obs, action, action[..., 0], action, obs, over, over)
+    update = jax.jit(partial(cpo.update, config))
+    measured = [(3.75, 25.0), (3.875, 12.5), (3.75, 1.0)]
+    actors = [
+        update(state, batch, Measured(jnp.array([cost]), jnp.array(length)))[0].learner.actor
+        for cost, length in measured
+    ]
+    same, too, other = (ravel_pytree(actor)[0] for actor in actors)
+    np.testing.assert_array_equal(same, too)
+    assert np.abs(same - other).max() > 1e-3
+
+
+TWO_LIMIT = 6.0
+TWO = {
+    "trpo-lagrangian": TRPOLagrangianConfig(
+        steps=60 * 64 * 20,
+        cost_limit=TWO_LIMIT,
+        steps_per_epoch=64 * 20,
+        trpo=TrustRegionConfig(
+            gamma=0.95, gae_lambda=0.9, hidden=(16,), delta=0.03, critic_epochs=20,
+            critic_learning_rate=5e-3,
+        ),
+        multiplier=MultiplierConfig(
+            kind="pid", initial=0.3, smoothing=0.5, integral_gain=0.05, proportional_gain=0.5
+        ),
+    ),
+    "cpo": CPOConfig(
+        steps=50 * 64 * 20,
+        cost_limit=TWO_LIMIT,
+        steps_per_epoch=64 * 20,
+        cpo=TrustRegionConfig(
+            gamma=0.95, gae_lambda=0.9, hidden=(16,), delta=0.03, critic_epochs=20,
+            critic_learning_rate=5e-3,
+        ),
+    ),
+}  # fmt: skip
+FILES = {"trpo-lagrangian": trpo_lagrangian, "cpo": cpo}
+
+
+def two_states(n, _=None):
+    return adapt(TwoState, num_envs=n)
+
+
+@pytest.mark.parametrize("name", TWO)
+def test_two_states_are_solved_to_the_linear_program(name):
+    *_, last = FILES[name].epochs(TWO[name], two_states, [0])
+    found = evaluate_policy(two_states(1000), last.policy, [0], 1000, 77, TWO_LIMIT)
+    assert found["cost"] <= 1.05 * TWO_LIMIT
+    assert found["reward"] >= 0.94 * TwoState.optimum(TWO_LIMIT)
+    assert found["reward"] <= TwoState.optimum(found["cost"]) + 0.15
+
+
+SHORT = TrustRegionConfig(hidden=(8,), critic_epochs=2, normalise_observations=True)
+SHORTS = {
+    "trpo-lagrangian": TRPOLagrangianConfig(
+        steps=240, cost_limit=50.0, steps_per_epoch=80, trpo=SHORT
+    ),
+    "cpo": CPOConfig(steps=240, cost_limit=50.0, steps_per_epoch=80, cpo=SHORT),
+}
+
+
+@pytest.mark.parametrize("name", SHORTS)
+def test_a_seed_learns_the_same_beside_another(name):
+    make = lambda n, _: adapt(Drift, num_envs=n)
+    *_, both = FILES[name].epochs(SHORTS[name], make, [3, 4])
+    *_, alone = FILES[name].epochs(SHORTS[name], make, [4])
+    assert both.number == 3 and [row["seed"] for row in both.metrics] == [3, 4]
+    for a, b in zip(both.policy.weights, alone.policy.weights, strict=True):
+        np.testing.assert_allclose(a[1], b[0], atol=2e-3)
+        assert np.abs(a[0] - a[1]).max() > 0.05
+    for key in ("reward", "cost", "lambda", "kl", "step_share"):
+        assert both.metrics[1][key] == pytest.approx(alone.metrics[0][key], rel=0.02, abs=1e-3)
+    assert 0 < both.metrics[1]["kl"] <= 0.01
+
+
+class Two(Script):
+    def step(self, action):
+        *rest, _ = super().step(action)
+        return *rest, {"cost": np.array([1.0, 2.0])}
+
+
+def two_costs(n, _):
+    return adapt(Two, cost_names=("a", "b"), num_envs=n)
+
+
+def test_cpo_refuses_several_constraints():
+    config = CPOConfig(steps=12, steps_per_epoch=12)
+    with pytest.raises(ValueError, match=r"cost_names: the environment has 2 costs.*cpo.*one"):
+        next(cpo.epochs(config, two_costs, [0]))
+
+
+def test_trpo_prices_several_constraints():
+    """Costs of 6 and 12 per episode against 9: the first price falls from 1, the second rises."""
+    prices = MultiplierConfig(kind="projected", learning_rate=0.1)
+    config = TRPOLagrangianConfig(
+        steps=12, cost_limit=9.0, steps_per_epoch=12, trpo=SHORT, multiplier=prices
+    )
+    first = next(trpo_lagrangian.epochs(config, two_costs, [0]))
+    np.testing.assert_allclose(first.state.learner.multiplier.raw, [[0.7, 1.3]], rtol=1e-5)
+    assert first.metrics[0]["lambda"] == pytest.approx(2.0)
