@@ -7,8 +7,17 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from surefoot.learn.networks import MLP, Actor, Categorical, Critics, Gaussian, Normalizer, to_env
+from surefoot.learn.networks import (
+    MLP,
+    Actor,
+    Categorical,
+    Critics,
+    Gaussian,
+    Normalizer,
+    orthogonal,
+)
 from surefoot.learn.networks import kl as policy_kl
+from surefoot.spaces import ActionSpec
 
 
 def test_mlp_is_layers_by_hand():
@@ -95,8 +104,22 @@ def test_actor_shapes_and_start(discrete):
 
 
 def test_actions_are_clipped_for_the_environment_only():
-    clipped = to_env(jnp.array([[-3.0, 0.5]]), jnp.array([-1.0, -1.0]), jnp.array([1.0, 1.0]))
-    np.testing.assert_array_equal(clipped, [[-1.0, 0.5]])
+    actions = ActionSpec(2, low=(-1.0, -1.0), high=(1.0, 1.0))
+    drawn = np.array([[-3.0, 0.5]])
+    np.testing.assert_array_equal(actions.to_env(drawn), [[-1.0, 0.5]])
+    np.testing.assert_array_equal(actions.encode(jnp.asarray(drawn)), [[-1.0, 0.5]])
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (26, 64), (64, 2), (1, 5)])
+def test_orthogonal_weights(shape):
+    """Also of noise whose singular values lie far apart."""
+    noise = np.random.default_rng(0).normal(size=shape)
+    noise[:, :1] *= 1e-3
+    w = np.asarray(orthogonal(jnp.asarray(noise, jnp.float32)))
+    gram = w.T @ w if shape[0] >= shape[1] else w @ w.T
+    np.testing.assert_allclose(gram, np.eye(min(shape)), atol=1e-5)
+    u, _, v = np.linalg.svd(noise, full_matrices=False)
+    np.testing.assert_allclose(w, u @ v, atol=1e-3)
 
 
 def test_critics_are_independent_networks():

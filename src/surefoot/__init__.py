@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from surefoot.envs.adapters import adapt as adapt
     from surefoot.envs.tasks import make as make
     from surefoot.policy import Policy as Policy
+    from surefoot.runs.diagnosis import diagnose as diagnose
     from surefoot.runs.resume import resume as resume
     from surefoot.runs.train import evaluate as evaluate
     from surefoot.runs.train import policy_of as load
@@ -21,11 +22,14 @@ _FACE = {
     "train": ("surefoot.runs.train", "train"),
     "resume": ("surefoot.runs.resume", "resume"),
     "evaluate": ("surefoot.runs.train", "evaluate"),
+    "diagnose": ("surefoot.runs.diagnosis", "diagnose"),
     "load": ("surefoot.runs.train", "policy_of"),
     "Policy": ("surefoot.policy", "Policy"),
 }
 
-__all__ = ["Policy", "__version__", "adapt", "evaluate", "load", "make", "resume", "train"]
+__all__ = [
+    "Policy", "__version__", "adapt", "diagnose", "evaluate", "load", "make", "resume", "train",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 from tyro.conf import Positional
 
+from surefoot.cli_model import benchmark_imagination, diagnose
 from surefoot.cli_runs import evaluate, export, print_result, resume, runs, show
 
 out = Console(highlight=False, soft_wrap=True)
@@ -278,12 +279,14 @@ COMMANDS: dict[str, tuple[Callable[..., Any], str]] = {
     "runs": (runs, "list runs with their state"),
     "show": (show, "show a run and check its files"),
     "evaluate": (evaluate, "evaluate a run on fresh episodes"),
+    "diagnose": (diagnose, "tell how far to believe a run's learned model"),
     "export": (export, "write a run's policy to a file that needs only numpy"),
     "envs": (envs, "list the tasks with their sizes and options"),
     "watch": (watch, "film an episode"),
     "parity": (parity, "compare with recordings of the reference environment"),
     "benchmark env": (benchmark_env, "steps per second of the environments"),
     "benchmark train": (benchmark_train, "steps per second of training"),
+    "benchmark imagination": (benchmark_imagination, "imagined steps per second"),
 }
 
 

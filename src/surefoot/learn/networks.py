@@ -124,7 +124,7 @@ class Actor(eqx.Module):
     """The policy: a Gaussian with state-independent `log_std`, or a categorical if `discrete`.
 
     Gaussian actions are unbounded and their log-probabilities are those of the unbounded action;
-    `to_env` clips what is sent to an environment.
+    `ActionSpec` clips what is sent to an environment.
     """
 
     network: MLP
@@ -178,13 +178,6 @@ class Actor(eqx.Module):
 def kl(old: Actor, new: Actor, obs: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:
     """Exact KL(old || new) of the two policies at every observation."""
     return old(obs).kl(new(obs))
-
-
-def to_env(
-    action: Float[Array, "*batch A"], low: Float[Array, " A"], high: Float[Array, " A"]
-) -> Float[Array, "*batch A"]:
-    """What the environment, or a model of it, is given for an unbounded action: clipped."""
-    return jnp.clip(action, low, high)
 
 
 class Critics(eqx.Module):

@@ -133,7 +133,7 @@ class Learner(eqx.Module):
         return obs if self.normalizer is None else self.normalizer(obs)
 
     def sample(self, obs: Float[Array, "*batch D"], key: PRNGKeyArray) -> Shaped[Array, "..."]:
-        """An action drawn from the policy for every observation; unbounded, see `to_env`."""
+        """An action drawn from the policy for every observation; unbounded, see `ActionSpec`."""
         return self.actor.sample(self.scaled(obs), key)
 
     def mode(self, obs: Float[Array, "*batch D"]) -> Shaped[Array, "..."]:

@@ -28,7 +28,6 @@ def draw_diagnosis(
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
         axis.grid(alpha=0.25, lw=0.6)
-        axis.set_ylim(bottom=0)
     figure.suptitle(title, fontsize=10)
     figure.savefig(path, dpi=160)
     plt.close(figure)
@@ -48,11 +47,12 @@ def _errors(axis: Any, error: np.ndarray, counted: np.ndarray) -> None:
     axis.set_xlabel("steps imagined")
     axis.set_ylabel("error of features / their spread")
     axis.set_xlim(left=0)
+    axis.set_ylim(bottom=0)
     axis.legend(frameon=False, fontsize=7)
 
 
 def _so_far(axis: Any, real: np.ndarray, imagined: np.ndarray, name: str) -> None:
-    """Mean cost so far, [H, B] each, with twice its standard error."""
+    """Mean cost so far, [H, B] each."""
     steps = np.arange(1, len(real) + 1)
     for colour, label, values in ((COLOURS[6], "real", real), (COLOURS[1], "imagined", imagined)):
         axis.plot(steps, values.mean(1), color=colour, lw=1.6, label=label)
@@ -70,4 +70,3 @@ def _each(axis: Any, real: np.ndarray, imagined: np.ndarray, horizon: int, name:
     axis.plot(real[some], imagined[some], ".", color=COLOURS[1], ms=4, alpha=0.25, mew=0)
     axis.set_xlabel(f"real cost of {horizon} steps ({name})")
     axis.set_ylabel("imagined cost")
-    axis.set_xlim(left=0)

@@ -78,8 +78,10 @@ def diagnose(
     seen = collector.collect(policy_in(last), actions, env.max_episode_steps or 1000)
     real, judge = rows(seen, collector), Judge(know, actions, length)
     trials = []
-    for s, key in enumerate(seed_keys([seed + s for s in seeds])):
-        trials.append(judge(jax.tree.map(lambda x, s=s: x[s], models), seen, real, s, key))
+    for s, number in enumerate(seeds):
+        model = jax.tree.map(lambda x, s=s: x[s], models)
+        key = jax.random.fold_in(jax.random.key(seed), number)
+        trials.append(judge(model, seen, real, s, key))
 
     steps = steps_shown(length)
     found = [_numbers(trial, steps) for trial in trials]

@@ -97,7 +97,7 @@ class Judge:
     """Tries models of one task, each on real steps of its own."""
 
     def __init__(self, knowledge: Knowledge, actions: ActionSpec, horizon: int):
-        self._goals = isinstance(knowledge, EgoKnowledge | PaperKnowledge)
+        self._has_goals = isinstance(knowledge, EgoKnowledge | PaperKnowledge)
         if isinstance(knowledge, EgoKnowledge | PaperKnowledge):
             spare = max(knowledge.spare, horizon // STEPS_PER_GOAL)
             knowledge = replace(knowledge, spare=spare)
@@ -121,11 +121,13 @@ class Judge:
         cut = segments(
             seen.ended[s], seen.terminated[s], self.horizon, -(-ROLLOUTS // elites) * elites
         )
-        records = {name: real[name][s].reshape(*seen.ended[s].shape, -1) for name in _RECORDS}
+        records = {
+            name: real[name][s].reshape(*seen.ended[s].shape, -1) for name in ("before", "after")
+        }
         start_key, roll_key = jax.random.split(key)
         states = self._revive(start_key, records["before"][cut.start, cut.place])
         comparable = cut.within
-        if self._goals:
+        if self._has_goals:
             states, same = self._tell_goals(states, records["before"], seen.ended[s], cut)
             comparable = cut.within & same if self._jumps else cut.within
         said, error = self._replay(
@@ -150,7 +152,7 @@ class Judge:
     def _tell_goals(
         self, states: Any, records: np.ndarray, ended: np.ndarray, cut: Segments
     ) -> tuple[State, np.ndarray]:
-        """The states with the goals that came next, and while the real goal is the first, [H, B]."""
+        """States told the goals that came next; and whether the real goal is the first, [H, B]."""
         numbers = 2 * self.knowledge.config.hazards
         goals = records[..., -3 - numbers : -1 - numbers]
         spare = goals_to_come(goals, ended, cut, np.asarray(states.course.spare))
@@ -178,6 +180,3 @@ class Judge:
         size = know.feature_size
         truth = jax.vmap(jax.vmap(know.record_features))(after)
         return said, (said.seen[..., :size] - truth) / model.input_std[:size]
-
-
-_RECORDS = ("before", "after")

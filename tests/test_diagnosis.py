@@ -1,0 +1,517 @@
+"""How far a model can be believed: against numpy loops, for models whose errors are known."""
+
+import json
+from dataclasses import asdict, replace
+from types import SimpleNamespace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import surefoot
+from harness import TASK, TINY
+from surefoot import cli
+from surefoot.algorithms import mbppo_lagrangian
+from surefoot.algorithms.collect import Experience, numpy_policy
+from surefoot.algorithms.mbppo_lagrangian import World
+from surefoot.envs.adapters import adapt
+from surefoot.envs.goal import GoalConfig
+from surefoot.envs.knowledge import EgoKnowledge, PaperKnowledge
+from surefoot.envs.rc_car import RCCarConfig, RCCarKnowledge
+from surefoot.runs import benchmark_imagination
+from surefoot.runs.checkpoint import Checkpoint, list_checkpoints, write_checkpoint
+from surefoot.runs.diagnosis import steps_shown
+from surefoot.runs.labels import feature_names, output_names
+from surefoot.runs.train import task_knowledge
+from surefoot.runs.trial import Judge, Segments, goals_to_come, segments
+from surefoot.snapshot import to_arrays
+from surefoot.spaces import ActionSpec, action_spec
+from surefoot.world.diagnostics import one_step, replay, rollout_rmse
+from surefoot.world.knowledge import BlackBox
+from toys import Drift, TwoState, linear_ensemble
+
+ACTIONS = ActionSpec(1, low=(-0.5,), high=(0.5,))
+# A system that turns and is pushed by the action, which is cut at 0.5; reward and cost linear.
+TURN = np.array([[0.9, 0.3], [-0.3, 0.9]])
+PUSH, REWARD, COST = np.array([0.3, -0.2]), np.array([0.7, -0.4, 0.5]), np.array([0.1, 0.0, -0.5])
+KNOWLEDGE = BlackBox(2, terminates=False)
+
+
+def system(turn=TURN, reward=REWARD) -> np.ndarray:
+    """From state and action to the change of state, reward and cost."""
+    change = np.concatenate([turn - np.eye(2), PUSH[None]])
+    return np.concatenate([change, reward[:, None], COST[:, None]], 1)
+
+
+def model(*matrices, std=0.0, binary=0):
+    matrices = np.stack(matrices)
+    offsets = np.zeros((len(matrices), matrices.shape[-1]))
+    return linear_ensemble(matrices, offsets, matrices.shape[-1] - binary, std)
+
+
+@pytest.fixture
+def call(capsys):
+    """Exit code, stdout and stderr of a command."""
+
+    def call(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as end:
+            cli.main(list(words))
+        seen = capsys.readouterr()
+        assert "Traceback" not in seen.out + seen.err
+        return int(end.value.code or 0), seen.out, seen.err
+
+    return call
+
+
+# One step ahead
+
+
+def noisy_steps(std: float, n: int = 4000) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(n, 3))
+    return x, x @ system() + std * rng.normal(size=(n, 4))
+
+
+def test_a_perfect_model_is_calibrated():
+    inputs, targets = noisy_steps(0.1)
+    found = one_step(model(system(), std=0.1), jnp.asarray(inputs), jnp.asarray(targets))
+    error = lambda p: 4 * np.sqrt(p * (1 - p) / len(inputs))
+    for level, inside in zip((0.5, 0.9, 0.95), found.calibration.coverage, strict=True):
+        np.testing.assert_allclose(inside, np.full(4, level), atol=error(level))
+    np.testing.assert_allclose(found.calibration.chi2, np.ones(4), atol=4 * np.sqrt(2 / 4000))
+    np.testing.assert_allclose(found.rmse, np.full(4, 0.1), rtol=0.05)
+
+
+def test_a_model_that_is_too_sure_shows_it():
+    inputs, targets = noisy_steps(0.1)
+    sure, unsure = (
+        one_step(model(system(), std=std), jnp.asarray(inputs), jnp.asarray(targets)).calibration
+        for std in (0.05, 0.2)
+    )
+    np.testing.assert_allclose(sure.chi2, np.full(4, 4.0), rtol=0.1)
+    np.testing.assert_allclose(unsure.chi2, np.full(4, 0.25), rtol=0.1)
+    # |z| < 0.674 * 0.05 / 0.1 has probability 0.264.
+    np.testing.assert_allclose(sure.coverage[0], np.full(4, 0.264), atol=0.03)
+    assert (np.asarray(unsure.coverage[0]) > 0.7).all()
+
+
+def test_errors_and_losses_of_the_elites_by_hand():
+    """Three members of which two are elite; a Gaussian output and a binary one."""
+    matrices = np.array([[[1.0, 0.0]], [[50.0, 50.0]], [[3.0, 2.0]]])
+    three = linear_ensemble(matrices, np.zeros((3, 2)), 1, std=0.5, elites=(2, 0))
+    # The model works in units of the data's spread: outputs are multiplied by it.
+    three = eqx.tree_at(lambda e: e.target_std, three, jnp.array([2.0]))
+    x, y, label = np.array([1.0, -2.0]), np.array([3.0, -5.0]), np.array([1.0, 0.0])
+    found = one_step(three, jnp.asarray(x)[:, None], jnp.stack([jnp.array(y), jnp.array(label)], 1))
+    errors, losses, entropies, said = [], [], [], []
+    for slope, logit in ((3.0, 2.0), (1.0, 0.0)):
+        for i in range(2):
+            error = 2.0 * slope * x[i] - y[i]
+            errors.append(error**2)
+            losses.append((error / 2.0) ** 2 / 0.25 + np.log(0.25))
+            p = 1 / (1 + np.exp(-logit * x[i]))
+            said.append(p)
+            entropies.append(-np.log(p if label[i] else 1 - p))
+    np.testing.assert_allclose(found.rmse, [np.sqrt(np.mean(errors))], rtol=1e-5)
+    np.testing.assert_allclose(found.share, [np.mean(errors) / 4.0], rtol=1e-5)
+    np.testing.assert_allclose(found.loss, [np.mean(losses)], rtol=1e-5)
+    np.testing.assert_allclose(found.binary_loss, [np.mean(entropies)], rtol=1e-5)
+    np.testing.assert_allclose(found.predicted_rate, [np.mean(said)], rtol=1e-5)
+    np.testing.assert_allclose(found.real_rate, [0.5])
+
+
+# Which real steps
+
+
+def test_segments_stay_within_episodes_and_cover_ends():
+    """Environment 0 terminates at step 4 (of 0 to 9); environment 1 runs out of time at step 9."""
+    ended, terminated = np.zeros((10, 2), bool), np.zeros((10, 2), bool)
+    ended[4, 0] = terminated[4, 0] = ended[9, 1] = True
+    found = segments(ended, terminated, horizon=3, count=13 + 8)
+    lengths = {}
+    for b, start in enumerate(zip(found.place, found.start, strict=True)):
+        lengths[tuple(map(int, start))] = int(found.within[:, b].sum())
+    # Place 0: all starts up to the end, the last ones shorter; then 5, 6, 7 of the next episode.
+    assert lengths == {
+        **{(0, t): min(3, 5 - t) for t in range(5)},
+        **{(0, t): 3 for t in (5, 6, 7)},
+        **{(1, t): 3 for t in range(8)},
+    }
+    steps = np.arange(20).reshape(10, 2)
+    taken = found.take(steps)
+    b = list(zip(found.place, found.start, strict=True)).index((0, 3))
+    assert taken[:, b].tolist() == [6, 8, 8]
+
+
+def test_a_horizon_beyond_all_episodes_is_refused():
+    none = np.zeros((10, 1), bool)
+    with pytest.raises(ValueError, match="horizon=11 .* at most 10 would do"):
+        segments(none, none, 11, 4)
+
+
+def test_steps_shown():
+    assert steps_shown(1) == [1]
+    assert steps_shown(7) == [1, 2, 5, 7]
+    assert steps_shown(80) == [1, 2, 5, 10, 20, 40, 80]
+    assert steps_shown(100) == [1, 2, 5, 10, 20, 40, 80, 100]
+
+
+def test_goals_to_come_are_those_of_the_same_episode():
+    goals = np.zeros((6, 1, 2))
+    goals[:, 0, 0] = [1, 1, 2, 3, 8, 8]  # the episode ends after step 3
+    ended = np.array([False, False, False, True, False, False])[:, None]
+    cut = Segments(np.array([0, 2, 3]), np.zeros(3, int), np.ones((2, 3), bool))
+    found = goals_to_come(goals, ended, cut, np.full((3, 3, 2), 7.0))
+    assert found[..., 0].tolist() == [[2, 3, 7], [3, 7, 7], [7, 7, 7]]
+
+
+# Rollouts
+
+
+def real_world(steps=40, places=3) -> Experience:
+    """Steps of the system itself, by a loop: one episode of 25 steps, then another."""
+    rng = np.random.default_rng(1)
+    shape = (1, steps, places)
+    obs, after = np.zeros((*shape, 2)), np.zeros((*shape, 2))
+    action = rng.normal(size=(*shape, 1))
+    reward, cost = np.zeros(shape), np.zeros((*shape, 1))
+    for n in range(places):
+        s = rng.normal(size=2)
+        for t in range(steps):
+            x = np.append(s, np.clip(action[0, t, n], -0.5, 0.5))
+            obs[0, t, n], after[0, t, n] = s, s @ TURN + x[2] * PUSH
+            reward[0, t, n], cost[0, t, n] = x @ REWARD, x @ COST
+            s = rng.normal(size=2) if t == 24 else after[0, t, n]
+    ended = np.zeros(shape, bool)
+    ended[0, 24] = True
+    never = np.zeros(shape, bool)
+    return Experience([0], obs, action, reward, cost, after, never, ended, None, None, [])
+
+
+def judged(ensemble, seen: Experience, horizon: int, knowledge=KNOWLEDGE, actions=ACTIONS):
+    """The trial of one model on the first seed's steps."""
+    flat = lambda x: x.reshape(1, -1, *x.shape[3:])
+    before = seen.obs if seen.before is None else seen.before
+    after = seen.next_obs if seen.after is None else seen.after
+    names = ("action", "reward", "cost", "terminated")
+    real = {name: flat(getattr(seen, name)) for name in names}
+    real |= {"before": flat(before), "after": flat(after)}
+    return Judge(knowledge, actions, horizon)(ensemble, seen, real, 0, jax.random.key(0))
+
+
+def test_a_perfect_model_replays_what_was_real():
+    trial = judged(model(system(), system()), real_world(), 12)
+    assert trial.counted.all() and trial.error.shape == (12, 600)
+    assert trial.error.max() < 1e-4 and np.asarray(trial.one.rmse).max() < 1e-5
+    np.testing.assert_allclose(trial.imagined_reward, trial.real_reward, atol=1e-4)
+    np.testing.assert_allclose(trial.imagined_cost, trial.real_cost, atol=1e-4)
+    assert np.abs(trial.real_reward[-1]).max() > 1  # there was something to get right
+
+
+def test_the_errors_of_a_wrong_model_match_a_loop():
+    horizon, turn, reward = 8, 0.97 * TURN, 1.5 * REWARD
+    wrong = eqx.tree_at(lambda e: e.input_std, model(system(turn, reward)), jnp.full(3, 2.0))
+    # The scale divides the inputs: make up for it.
+    wrong = eqx.tree_at(lambda e: e.members.weights[0], wrong, wrong.members.weights[0] * 2)
+    seen = real_world()
+    trial = judged(wrong, seen, horizon)
+    starts = [(t, n) for n in range(3) for t in range(40) if t + horizon <= 25 or 25 <= t <= 32]
+    squares, sums = {}, {}
+    for t0, n in starts:
+        s, total = seen.obs[0, t0, n], 0.0
+        for h in range(horizon):
+            a = np.clip(seen.action[0, t0 + h, n], -0.5, 0.5)
+            total += np.append(s, a) @ reward
+            s = s @ turn + a * PUSH
+            squares[t0, n, h] = ((s - seen.next_obs[0, t0 + h, n]) / 2.0) ** 2
+        sums[t0, n] = total
+    pick = np.linspace(0, len(starts) - 1, 600).round().astype(int)
+    for h in range(horizon):
+        square = np.array([squares[*starts[i], h] for i in pick])
+        np.testing.assert_allclose(trial.rmse[h], np.sqrt(square.mean(0)), rtol=1e-3)
+        np.testing.assert_allclose(trial.error[h], np.sqrt(square.mean(1)), rtol=1e-2, atol=1e-5)
+    np.testing.assert_allclose(
+        trial.imagined_reward[-1], [sums[starts[i]] for i in pick], rtol=1e-3
+    )
+    assert trial.rmse[-1].max() > 3 * trial.rmse[0].max()
+
+
+def test_choices_are_replayed_as_choices():
+    """Three choices push by 1, 10 and 100."""
+    matrix = np.array([[0.0, 0.0], [1.0, 0.0], [10.0, 0.0], [100.0, 0.0]])
+    still = BlackBox(1, terminates=False, cost_fn=lambda s, a, t: jnp.zeros(1))
+    pushed = eqx.tree_at(lambda e: e.input_std, model(matrix), jnp.full(4, 1e4))
+    weights = pushed.members.weights[0] * 1e4
+    pushed = eqx.tree_at(lambda e: e.members.weights[0], pushed, weights)
+    taken = jnp.array([[0, 2], [2, 1], [1, 1]])
+    said = replay(
+        still, ActionSpec(3, discrete=True), pushed, jnp.zeros((2, 1)), taken, jax.random.key(0),
+        still.features,
+    )  # fmt: skip
+    np.testing.assert_allclose(said.seen[..., 0], [[1, 100], [101, 110], [111, 120]], rtol=1e-3)
+
+
+def test_a_rollout_that_imagination_ends_counts_no_longer():
+    """The model ends every episode at once; reality never does."""
+    matrix = np.concatenate([system(), np.zeros((3, 1))], 1)
+    ending = linear_ensemble(matrix[None], np.array([[0.0] * 4 + [50.0]]), 4)
+    trial = judged(ending, real_world(), 5, BlackBox(2))
+    assert trial.counted[0].all() and not trial.counted[1:].any()
+    assert np.isnan(trial.rmse[1:]).all() and (trial.rmse[0] < 1e-5).all()
+    np.testing.assert_allclose(trial.imagined_reward[-1], trial.real_reward[0], atol=1e-5)
+
+
+def test_errors_are_weighted():
+    real, weight = np.zeros((2, 2, 1)), np.array([[1.0, 0.0], [1.0, 1.0]])
+    predicted = np.array([[[3.0], [400.0]], [[3.0], [4.0]]])
+    found = rollout_rmse(jnp.asarray(predicted), jnp.asarray(real), jnp.asarray(weight))
+    np.testing.assert_allclose(found, [[3.0], [np.sqrt(12.5)]])
+
+
+STRIDE, STEPS, MET, NEXT = 0.1, 20, 8, 3.05
+
+
+def straight(kind):
+    """A robot that goes straight on, at every step by 0.1 m: knowledge, model and real steps.
+
+    The goal at 1.05 m is met in step 8, at 0.8 m, and the next one lies at 3.05 m.
+    """
+    know = kind(GoalConfig(observation=kind.name, hazards=1))
+    x = STRIDE * np.arange(STEPS + 1)
+    goal = np.where(np.arange(STEPS) >= MET, NEXT, 1.05)
+    hazard = [0.5, 0.0]
+    records, reward = [], []
+    for place, aim in ((x[:-1], goal), (x[1:], goal)):
+        rows = []
+        for p, g in zip(place, aim, strict=True):
+            course = [g, 0.0, *hazard, g - p]
+            if kind is EgoKnowledge:
+                rows.append([p, 0.0, 0.0, 1.0, 0.0, 0.0, *course])
+            else:
+                sensors = [1.0, 0.0, 0.0, 0.0, -0.5, 0.0]
+                rows.append([*sensors, g - p, 0.0, 0.5 - p, 0.0, 1.0, 0.0, p, 0.0, *course])
+        records.append(np.array(rows, np.float32)[None, :, None])
+    reward = np.full(STEPS, STRIDE)
+    reward[MET - 1] += 1.0
+    offsets = np.zeros(know.target_size)
+    if kind is EgoKnowledge:
+        offsets[3] = STRIDE
+    else:
+        offsets[[6, 8]], offsets[-2] = -STRIDE, STRIDE
+    size = know.feature_size + 2
+    sure = linear_ensemble(np.zeros((1, size, know.target_size)), offsets[None], len(offsets))
+    sure = eqx.tree_at(lambda e: e.input_std, sure, jnp.full(size, 10.0))
+    never = np.zeros((1, STEPS, 1), bool)
+    cost = (np.abs(x[1:] - 0.5) <= know.config.hazard_size)[None, :, None, None].astype(np.float32)
+    seen = Experience(
+        [0], np.zeros((1, STEPS, 1, 1)), np.zeros((1, STEPS, 1, 2)), reward[None, :, None], cost,
+        np.zeros((1, STEPS, 1, 1)), never, never, records[0], records[1], [],
+    )  # fmt: skip
+    return know, sure, seen
+
+
+@pytest.mark.parametrize("kind", [EgoKnowledge, PaperKnowledge])
+def test_imagination_meets_the_goals_that_came(kind):
+    know, sure, seen = straight(kind)
+    actions = ActionSpec(2, low=(-1.0, -1.0), high=(1.0, 1.0))
+    horizon = 15
+    trial = judged(sure, seen, horizon, know, actions)
+    starts = np.linspace(0, STEPS - horizon, trial.error.shape[1]).round().astype(int)
+    for b in (0, 300, 599):
+        real = np.cumsum(seen.reward[0, starts[b] : starts[b] + horizon, 0])
+        np.testing.assert_allclose(trial.real_reward[:, b], real, atol=1e-5)
+        np.testing.assert_allclose(trial.imagined_reward[:, b], real, atol=1e-4)
+    np.testing.assert_allclose(trial.imagined_cost, trial.real_cost, atol=1e-4)
+    assert trial.real_cost[-1].max() > 0
+    # The paper's features hold the goal: they count until it is met, with step MET the last one
+    # before it jumps in imagination.
+    before_the_jump = starts + 1 + np.arange(horizon)[:, None] < MET
+    expected = before_the_jump if kind is PaperKnowledge else np.ones_like(before_the_jump)
+    np.testing.assert_array_equal(trial.counted, expected)
+    assert trial.error[trial.counted].max() < 1e-5
+
+
+# Names
+
+
+def test_names_are_as_many_as_numbers():
+    for robot in ("point", "car", "doggo"):
+        for kind in (EgoKnowledge, PaperKnowledge):
+            know = kind(GoalConfig(robot=robot, observation=kind.name))
+            assert len(set(feature_names(know))) == know.feature_size
+            assert len(set(output_names(know))) == know.target_size
+    assert output_names(RCCarKnowledge(RCCarConfig()))[3:] == ["forward", "left", "turn"]
+    learned = BlackBox(2, ("heat",), binary_cost=True)
+    assert output_names(learned) == ["observation 0", "observation 1", "reward", "heat", "end"]
+    told = BlackBox(1, cost_fn=lambda s, a, t: a, reward_fn=lambda s, a, t: a[0], terminates=False)
+    assert output_names(told) == ["observation 0"]
+    paper = feature_names(PaperKnowledge(GoalConfig(robot="car", observation="paper")))
+    assert paper[2:8] == [*(f"magnetometer {x}" for x in "xyz"), "yaw rate", "goal x", "goal y"]
+
+
+# Runs
+
+
+def untrained_run(path, env, task, model_name="black-box", algorithm="mbppo-lagrangian", **info):
+    """The checkpoint of a run of two seeds that has learned nothing, as training leaves it."""
+    config = replace(TINY["mbppo-lagrangian"], model=model_name)
+    know = task_knowledge(env, model_name)
+    world = World(know, action_spec(env.single_action_space), 20)
+    state = jax.vmap(lambda key: mbppo_lagrangian.init(config, world, 1, key)[0])(
+        jax.random.split(jax.random.key(0), 2)
+    )
+    arrays = to_arrays({"state": state, "totals": {"steps": np.array(40)}})
+    policy = numpy_policy(state.learner, world.actions)
+    arrays |= {f"policy/{name}": x for name, x in policy.arrays().items()}
+    info = {
+        "algorithm": algorithm, "task": task, "task_options": TASK if task else {}, "seeds": [3, 4],
+        "known": list(know.known), "config": asdict(config), **info,
+    }  # fmt: skip
+    path.mkdir()
+    write_checkpoint(path / "checkpoints", Checkpoint({"epoch": 1, "info": info}, arrays))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("task", "model_name"),
+    [("PointGoal", "ego"), ("PointGoal", "paper"), ("PointGoal", "black-box"), ("RCCar", "ego")],
+)
+def test_diagnose_as_a_user_types_it(task, model_name, tmp_path, call):
+    options = TASK if task == "RCCar" else {**TASK, "observation": model_name, "hazards": 3}
+    if model_name == "black-box":
+        options["observation"] = "reference"
+    env = surefoot.make(task, **options)
+    run = untrained_run(tmp_path / "run", env, task, model_name, task_options=options)
+    code, out, err = call("diagnose", str(run), "--episodes=2", "--horizon=6", "--json")
+    assert code == 0 and not err
+    found = json.loads(out)
+    know = task_knowledge(env, model_name)
+    assert [row["seed"] for row in found["seeds"]] == [3, 4]
+    assert found["horizon"] == 6 and found["steps"] == [1, 2, 5, 6]
+    assert len(found["outputs"]) == know.target_size == len(found["one_step"]["rmse"])
+    assert len(found["binary_outputs"]) == know.binary_size == len(found["binary"]["loss"])
+    for one in [found, *found["seeds"]]:
+        assert np.shape(one["rollouts"]["feature_errors"]) == (4, know.feature_size)
+        assert all(0 <= share <= 1 for share in one["one_step"]["coverage_90"])
+    for part, name in (("one_step", "rmse"), ("rollouts", "error"), ("costs", "imagined")):
+        by_seed = [row[part][name] for row in found["seeds"]]
+        np.testing.assert_allclose(found[part][name], np.mean(by_seed, 0), rtol=1e-6)
+    assert (run / "diagnosis.png").stat().st_size > 10_000
+
+
+def test_diagnose_prints_every_output_and_seed(tmp_path, call):
+    run = untrained_run(tmp_path / "run", surefoot.make("RCCar", **TASK), "RCCar", "ego")
+    code, out, _ = call("diagnose", str(run), "--episodes=1")
+    assert code == 0
+    lines = out.splitlines()
+    for name in ("velocity x", "velocity y", "yaw rate", "forward", "left", "turn"):
+        (line,) = [line for line in lines if line.startswith(name + " ")]
+        assert line.count("%") == 4
+    (steps,) = [line for line in lines if line.startswith("after steps")]
+    assert steps.split()[2:] == ["1", "2", "5"]  # the run's own horizon is 5
+    for seed in ("seed 3", "seed 4", "seed all"):
+        assert sum(line.startswith(seed) for line in lines) == 2
+    assert f"figure: {run / 'diagnosis.png'}" in out
+    assert call("diagnose", str(run), "--episodes=1")[1] == out  # the same episodes every time
+    assert call("diagnose", str(run), "--episodes=1", "--seed=5")[1] != out
+
+
+@pytest.mark.slow
+def test_diagnose_a_run_that_was_trained(tmp_path):
+    run = surefoot.train(
+        "PointGoal", config=TINY["mbppo-lagrangian"], out=tmp_path / "run", seeds=2, quiet=True,
+        steps=80, task_options=TASK,
+    )  # fmt: skip
+    found = surefoot.diagnose(run, episodes=2)
+    assert found["epoch"] == 2 and found["real_steps"] == 80 and len(found["seeds"]) == 2
+    assert found["known"][0] == "initial states"
+
+
+def test_environments_of_your_own(tmp_path, call):
+    make_env = lambda n: adapt(Drift, cost="cost", num_envs=n)
+    run = untrained_run(tmp_path / "run", make_env(1), None)
+    found = surefoot.diagnose(run, episodes=2, make_env=make_env)
+    assert found["outputs"] == ["observation 0", "reward", "cost"]
+    assert found["binary_outputs"] == ["end"] and found["binary"]["real_rate"] == [0.0]
+    code, _, err = call("diagnose", str(run))
+    assert code == 2 and "from Python" in err and "make_env=..." in err
+    told = lambda env: BlackBox(1, cost_fn=lambda s, a, t: a)
+    with pytest.raises(ValueError, match=r"was told \[\], not \['cost'\]"):
+        surefoot.diagnose(run, make_env=make_env, knowledge=told)
+    choices = lambda n: adapt(TwoState, cost="cost", num_envs=n)
+    run = untrained_run(tmp_path / "choices", choices(1), None)
+    assert surefoot.diagnose(run, episodes=2, make_env=choices)["steps"] == [1, 2, 5]
+
+
+def test_what_cannot_be_diagnosed_says_why(tmp_path, call):
+    code, _, err = call("diagnose", str(tmp_path / "nowhere"))
+    assert code == 2 and "there is no such folder" in err
+    (tmp_path / "empty").mkdir()
+    code, _, err = call("diagnose", str(tmp_path / "empty"))
+    assert code == 2 and "no checkpoint that can be read: there is none" in err
+    env = surefoot.make("RCCar", **TASK)
+    free = untrained_run(tmp_path / "free", env, "RCCar", "ego", algorithm="cpo")
+    code, _, err = call("diagnose", str(free))
+    assert code == 2 and "has no model to diagnose" in err and "cpo" in err
+    run = untrained_run(tmp_path / "run", env, "RCCar", "ego")
+    with pytest.raises(ValueError, match="trained on the task RCCar"):
+        surefoot.diagnose(run, make_env=lambda n: env)
+    for words in (("--episodes=0",), ("--horizon=0",), ("--horizon=21",), ("--seed=-1",)):
+        code, _, err = call("diagnose", str(run), *words)
+        assert code == 2 and words[0][2:] in err
+    (path,) = list_checkpoints(run / "checkpoints")
+    path.write_bytes(path.read_bytes()[:-1])
+    code, _, err = call("diagnose", str(run))
+    assert code == 2 and "is damaged" in err
+
+
+# How fast
+
+
+def test_one_state_at_a_time_is_the_same_world():
+    """All members but the elite promise nonsense."""
+    nonsense = 1e3 * np.ones((3, 4))
+    ensemble = eqx.tree_at(lambda e: e.elites, model(nonsense, system(), nonsense), jnp.array([1]))
+    world = World(KNOWLEDGE, ACTIONS, 20)
+    policy = SimpleNamespace(sample=lambda obs, key: obs[:, :1] - obs[:, 1:])
+    now, s, key = jnp.array([0.4, -0.7]), np.array([0.4, -0.7]), jax.random.key(0)
+    for _ in range(5):
+        now, reward, cost, key = benchmark_imagination.one_step(world, policy, ensemble, now, key)
+        x = np.append(s, np.clip(s[0] - s[1], -0.5, 0.5))
+        s = s @ TURN + x[2] * PUSH
+        np.testing.assert_allclose(now, s, atol=1e-5)
+        np.testing.assert_allclose([reward, cost[0]], [x @ REWARD, x @ COST], atol=1e-5)
+
+
+def test_benchmark_imagination_as_a_user_types_it(call, monkeypatch):
+    tiny = TINY["mbppo-lagrangian"]
+    asked = []
+    monkeypatch.setattr(benchmark_imagination, "preset", lambda *words: asked.append(words) or tiny)
+    monkeypatch.setattr(benchmark_imagination, "SECONDS", 0.05)
+    monkeypatch.setattr(benchmark_imagination, "WINDOWS", 2)
+    code, out, err = call("benchmark", "imagination", "--json")
+    assert code == 0 and not err
+    row = json.loads(out)
+    assert asked == [("mbppo-lagrangian", "default", "PointGoal", jax.default_backend())]
+    assert row["members"] == 3 and "12 rollouts of 5 steps" in row["together"]
+    both = row["steps_per_second"], row["one_at_a_time_steps_per_second"]
+    assert row["ratio"] == both[0] / both[1] and min(both) > 0
+    code, out, _ = call("benchmark", "imagination", "--task=RCCar")
+    assert code == 0 and "all 3 networks evaluated" in out and "ratio" in out
+    code, _, err = call("benchmark", "imagination", "--task=PointGaol")
+    assert code == 2 and "did you mean PointGoal" in err
+
+
+def test_the_fastest_window_counts(monkeypatch):
+    """Calls of 2, 4, 1 and 3 seconds in windows of one call each; the first one compiles."""
+    clock, calls = [0.0], iter((9.0, 2.0, 4.0, 1.0, 3.0))
+
+    def call():
+        clock[0] += next(calls)
+
+    monkeypatch.setattr(benchmark_imagination.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(benchmark_imagination, "SECONDS", 4.0)
+    monkeypatch.setattr(benchmark_imagination, "WINDOWS", 4)
+    assert benchmark_imagination._fastest(call) == 1.0
