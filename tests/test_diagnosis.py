@@ -76,7 +76,7 @@ def noisy_steps(std: float, n: int = 4000) -> tuple[np.ndarray, np.ndarray]:
 
 def test_a_perfect_model_is_calibrated():
     inputs, targets = noisy_steps(0.1)
-    found = one_step(model(system(), std=0.1), jnp.asarray(inputs), jnp.asarray(targets))
+    found = jax.jit(one_step)(model(system(), std=0.1), jnp.asarray(inputs), jnp.asarray(targets))
     error = lambda p: 4 * np.sqrt(p * (1 - p) / len(inputs))
     for level, inside in zip((0.5, 0.9, 0.95), found.calibration.coverage, strict=True):
         np.testing.assert_allclose(inside, np.full(4, level), atol=error(level))
@@ -87,7 +87,9 @@ def test_a_perfect_model_is_calibrated():
 def test_a_model_that_is_too_sure_shows_it():
     inputs, targets = noisy_steps(0.1)
     sure, unsure = (
-        one_step(model(system(), std=std), jnp.asarray(inputs), jnp.asarray(targets)).calibration
+        jax.jit(one_step)(
+            model(system(), std=std), jnp.asarray(inputs), jnp.asarray(targets)
+        ).calibration
         for std in (0.05, 0.2)
     )
     np.testing.assert_allclose(sure.chi2, np.full(4, 4.0), rtol=0.1)
@@ -104,7 +106,9 @@ def test_errors_and_losses_of_the_elites_by_hand():
     # The model works in units of the data's spread: outputs are multiplied by it.
     three = eqx.tree_at(lambda e: e.target_std, three, jnp.array([2.0]))
     x, y, label = np.array([1.0, -2.0]), np.array([3.0, -5.0]), np.array([1.0, 0.0])
-    found = one_step(three, jnp.asarray(x)[:, None], jnp.stack([jnp.array(y), jnp.array(label)], 1))
+    found = jax.jit(one_step)(
+        three, jnp.asarray(x)[:, None], jnp.stack([jnp.array(y), jnp.array(label)], 1)
+    )
     errors, losses, entropies, said = [], [], [], []
     for slope, logit in ((3.0, 2.0), (1.0, 0.0)):
         for i in range(2):
@@ -147,7 +151,7 @@ def test_segments_stay_within_episodes_and_cover_ends():
 
 def test_a_horizon_beyond_all_episodes_is_refused():
     none = np.zeros((10, 1), bool)
-    with pytest.raises(ValueError, match="horizon=11 .* at most 10 would do"):
+    with pytest.raises(ValueError, match=r"horizon=11 .* at most 10 would do"):
         segments(none, none, 11, 4)
 
 
@@ -273,7 +277,7 @@ def test_errors_are_weighted():
 STRIDE, STEPS, MET, NEXT = 0.1, 20, 8, 3.05
 
 
-def straight(kind):
+def straight(kind, imagined=STRIDE):
     """A robot that goes straight on, at every step by 0.1 m: knowledge, model and real steps.
 
     The goal at 1.05 m is met in step 8, at 0.8 m, and the next one lies at 3.05 m.
@@ -297,9 +301,9 @@ def straight(kind):
     reward[MET - 1] += 1.0
     offsets = np.zeros(know.target_size)
     if kind is EgoKnowledge:
-        offsets[3] = STRIDE
+        offsets[3] = imagined
     else:
-        offsets[[6, 8]], offsets[-2] = -STRIDE, STRIDE
+        offsets[[6, 8]], offsets[-2] = -imagined, imagined
     size = know.feature_size + 2
     sure = linear_ensemble(np.zeros((1, size, know.target_size)), offsets[None], len(offsets))
     sure = eqx.tree_at(lambda e: e.input_std, sure, jnp.full(size, 10.0))
@@ -333,6 +337,19 @@ def test_imagination_meets_the_goals_that_came(kind):
     assert trial.error[trial.counted].max() < 1e-5
 
 
+@pytest.mark.parametrize("imagined", [0.05, 0.2])
+def test_features_that_hold_the_goal_count_until_someone_meets_it(imagined):
+    know, wrong, seen = straight(PaperKnowledge, imagined)
+    trial = judged(wrong, seen, 15, know, ActionSpec(2, low=(-1.0, -1.0), high=(1.0, 1.0)))
+    starts = np.linspace(0, 5, trial.error.shape[1]).round().astype(int)
+    for b, start in enumerate(starts):
+        for h in range(15):
+            # Too slow, imagination is still on its way when the real goal is drawn anew after step
+            # 8; too fast, it gets within 0.3 m of the goal too early.
+            reached = STRIDE * start + imagined * (h + 1) >= 0.75
+            assert trial.counted[h, b] == (start + h < MET and not reached)
+
+
 # Names
 
 
@@ -359,9 +376,8 @@ def untrained_run(path, env, task, model_name="black-box", algorithm="mbppo-lagr
     config = replace(TINY["mbppo-lagrangian"], model=model_name)
     know = task_knowledge(env, model_name)
     world = World(know, action_spec(env.single_action_space), 20)
-    state = jax.vmap(lambda key: mbppo_lagrangian.init(config, world, 1, key)[0])(
-        jax.random.split(jax.random.key(0), 2)
-    )
+    begin = jax.jit(jax.vmap(lambda key: mbppo_lagrangian.init(config, world, 1, key)[0]))
+    state = begin(jax.random.split(jax.random.key(0), 2))
     arrays = to_arrays({"state": state, "totals": {"steps": np.array(40)}})
     policy = numpy_policy(state.learner, world.actions)
     arrays |= {f"policy/{name}": x for name, x in policy.arrays().items()}
@@ -376,7 +392,13 @@ def untrained_run(path, env, task, model_name="black-box", algorithm="mbppo-lagr
 
 @pytest.mark.parametrize(
     ("task", "model_name"),
-    [("PointGoal", "ego"), ("PointGoal", "paper"), ("PointGoal", "black-box"), ("RCCar", "ego")],
+    [
+        ("PointGoal", "paper"),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (("PointGoal", "ego"), ("PointGoal", "black-box"), ("RCCar", "ego"))
+        ),
+    ],
 )
 def test_diagnose_as_a_user_types_it(task, model_name, tmp_path, call):
     options = TASK if task == "RCCar" else {**TASK, "observation": model_name, "hazards": 3}
@@ -415,7 +437,6 @@ def test_diagnose_prints_every_output_and_seed(tmp_path, call):
         assert sum(line.startswith(seed) for line in lines) == 2
     assert f"figure: {run / 'diagnosis.png'}" in out
     assert call("diagnose", str(run), "--episodes=1")[1] == out  # the same episodes every time
-    assert call("diagnose", str(run), "--episodes=1", "--seed=5")[1] != out
 
 
 @pytest.mark.slow
@@ -440,6 +461,10 @@ def test_environments_of_your_own(tmp_path, call):
     told = lambda env: BlackBox(1, cost_fn=lambda s, a, t: a)
     with pytest.raises(ValueError, match=r"was told \[\], not \['cost'\]"):
         surefoot.diagnose(run, make_env=make_env, knowledge=told)
+
+
+@pytest.mark.slow
+def test_environments_of_your_own_with_choices(tmp_path):
     choices = lambda n: adapt(TwoState, cost="cost", num_envs=n)
     run = untrained_run(tmp_path / "choices", choices(1), None)
     assert surefoot.diagnose(run, episodes=2, make_env=choices)["steps"] == [1, 2, 5]
@@ -477,8 +502,9 @@ def test_one_state_at_a_time_is_the_same_world():
     world = World(KNOWLEDGE, ACTIONS, 20)
     policy = SimpleNamespace(sample=lambda obs, key: obs[:, :1] - obs[:, 1:])
     now, s, key = jnp.array([0.4, -0.7]), np.array([0.4, -0.7]), jax.random.key(0)
+    step = jax.jit(lambda *args: benchmark_imagination.one_step(world, policy, *args))
     for _ in range(5):
-        now, reward, cost, key = benchmark_imagination.one_step(world, policy, ensemble, now, key)
+        now, reward, cost, key = step(ensemble, now, key)
         x = np.append(s, np.clip(s[0] - s[1], -0.5, 0.5))
         s = s @ TURN + x[2] * PUSH
         np.testing.assert_allclose(now, s, atol=1e-5)
@@ -498,8 +524,7 @@ def test_benchmark_imagination_as_a_user_types_it(call, monkeypatch):
     assert row["members"] == 3 and "12 rollouts of 5 steps" in row["together"]
     both = row["steps_per_second"], row["one_at_a_time_steps_per_second"]
     assert row["ratio"] == both[0] / both[1] and min(both) > 0
-    code, out, _ = call("benchmark", "imagination", "--task=RCCar")
-    assert code == 0 and "all 3 networks evaluated" in out and "ratio" in out
+    assert "all 3 networks evaluated" in row["one_at_a_time"]
     code, _, err = call("benchmark", "imagination", "--task=PointGaol")
     assert code == 2 and "did you mean PointGoal" in err
 

@@ -100,22 +100,28 @@ def all_finite(tree: Any) -> np.ndarray:
 def real_metrics(
     experience: Experience, totals: dict[str, Any], cost_limit: float
 ) -> list[dict[str, Any]]:
-    """A row per seed with what happened in the real world, and running totals."""
+    """A row per seed with what happened in the real world, and running totals.
+
+    Of several constraints `cost` is the largest mean, so that it is within the limit only if all
+    are; `cost_0`, `cost_1`, … are the mean of each.
+    """
     totals["steps"] += experience.steps
     totals["epoch"] += 1
     totals["violations"] = totals["violations"] + (experience.cost > 0).any(-1).sum((1, 2))
     rows = []
     for s, episodes in enumerate(experience.episodes):
-        none = len(episodes.reward) == 0
-        mean = lambda x: float("nan") if none else float(np.mean(x))  # noqa: B023
+        count = len(episodes.reward)
+        cost = episodes.mean_cost() if count else np.full(experience.cost.shape[-1], np.nan)
+        each = {f"cost_{i}": float(x) for i, x in enumerate(cost)} if len(cost) > 1 else {}
         rows.append(
             {
                 "seed": experience.seeds[s],
                 "epoch": totals["epoch"],
                 "steps": int(totals["steps"]),
-                "episodes": len(episodes.reward),
-                "reward": mean(episodes.reward),
-                "cost": mean(episodes.cost[:, 0]) if episodes.cost.ndim == 2 else float("nan"),
+                "episodes": count,
+                "reward": float(episodes.reward.mean()) if count else float("nan"),
+                "cost": float(cost.max()),
+                **each,
                 "cost_limit": cost_limit,
                 "violations": int(totals["violations"][s]),
             }

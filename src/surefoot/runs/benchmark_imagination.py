@@ -46,13 +46,20 @@ def benchmark(task: str) -> dict[str, Any]:
         task_knowledge(env, config.model), action_spec(env.single_action_space),
         env.max_episode_steps,
     )  # fmt: skip
-    state, _ = mbppo_lagrangian.init(config, world, 1, jax.random.key(0))
-    starts = world.knowledge.initial_records(jax.random.key(1), config.rollouts)
-    states = jax.jit(world.knowledge.revive)(jax.random.key(2), starts)
+
+    @jax.jit
+    def begin(key: Key[Array, ""]) -> tuple[Learner, Ensemble, Any]:
+        keys = jax.random.split(key, 3)
+        state, _ = mbppo_lagrangian.init(config, world, 1, keys[0])
+        starts = world.knowledge.initial_records(keys[1], config.rollouts)
+        assert starts is not None  # the default preset knows its tasks' initial states
+        return state.learner, state.ensemble, world.knowledge.revive(keys[2], starts)
+
+    learner, ensemble, states = begin(jax.random.key(0))
     per_call = config.rollouts * config.horizon
-    together = per_call / _fastest(_together(config, world, state.learner, state.ensemble, states))
+    together = per_call / _fastest(_together(config, world, learner, ensemble, states))
     first = jax.tree.map(lambda x: x[0], states)
-    alone = STEPS / _fastest(_one_at_a_time(world, state.learner, state.ensemble, first))
+    alone = STEPS / _fastest(_one_at_a_time(world, learner, ensemble, first))
     return {
         "task": task,
         "model": config.model,

@@ -144,8 +144,8 @@ def _ensembles(
 ) -> Ensemble:
     """The ensembles of all seeds, with a leading axis of them."""
     sizes = know.feature_size + actions.size, know.target_size, know.binary_size
-    like = jax.vmap(lambda key: ensembles.init(config.ensemble, *sizes, key))(seed_keys(seeds))
-    return Saved(last.arrays).like("state/ensemble", like)
+    begin = jax.jit(jax.vmap(lambda key: ensembles.init(config.ensemble, *sizes, key)))
+    return Saved(last.arrays).like("state/ensemble", begin(seed_keys(seeds)))
 
 
 def _numbers(trial: Trial, steps: list[int]) -> dict[str, Any]:

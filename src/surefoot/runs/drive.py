@@ -31,6 +31,8 @@ def drive(
 ) -> tuple[Any, dict[str, Any]]:
     """Train to the end and write everything down; returns the policy and the result so far.
 
+    However training ends, the last epoch in memory is written if that is possible at all.
+
     `info` is the run's config.json. `epochs` goes on after the checkpoint `last`, if there is one;
     `notes` is what should be said first.
     """
@@ -81,11 +83,16 @@ def drive(
                     raise Stopped(_stopped(folder, info, keeper), interrupt.number)
         except (Stopped, WriteFault):
             raise
-        except Exception as error:
+        except BaseException as error:
+            with suppress(OSError):
+                keeper.write()
+            if not isinstance(error, Exception):
+                raise
+            if interrupt.number:  # Ctrl-C reaches the environments' processes too
+                raise Stopped(_stopped(folder, info, keeper), interrupt.number) from error
             told = isinstance(error, EnvironmentFault | TrainingFault)
             kind = "" if told else f"{type(error).__name__}: "
             with suppress(OSError):
-                keeper.write()
                 folder.write_json("result.json", {"failed": f"{kind}{error}"})
             raise
     assert policy is not None and rows
@@ -114,6 +121,8 @@ def _told(folder: RunFolder, info: dict[str, Any], keeper: Keeper) -> Iterator[N
     try:
         yield
     except OSError as error:
+        with suppress(OSError):
+            keeper.write()  # an epoch in memory may find room where the newest did not
         safe = f"epoch {keeper.written} is safe" if keeper.written else "no epoch was saved yet"
         raise WriteFault(
             f"{folder.path} cannot be written: {error.strerror or error}. {safe}; when that is put "

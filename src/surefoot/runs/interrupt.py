@@ -6,6 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GRACE = 5.0
@@ -62,7 +63,8 @@ class Interrupt:
             return
         self.number = number
         asked = time.monotonic()
-        self._first()
+        with suppress(Exception):  # or nobody would hear the signals any more
+            self._first()
         while (left := asked + GRACE - time.monotonic()) > 0:
             again = self._next(left)
             if again == 0:

@@ -78,7 +78,10 @@ class Keeper:
 
 
 def score_of(rows: list[dict[str, Any]]) -> tuple[bool, float] | None:
-    """How good an epoch's policy was, over all seeds: within the limit first, then reward."""
+    """How good an epoch's policy was, over all seeds: within the limit first, then reward.
+
+    `cost` is that of the constraint that is worst kept, so the limit holds for all of them.
+    """
     mean = lambda name: float(np.mean([row[name] for row in rows]))
     cost, reward = mean("cost"), mean("reward")
     return None if np.isnan(reward + cost) else (cost <= rows[0]["cost_limit"], reward)

@@ -1,9 +1,12 @@
 """Live progress: a table on a terminal, plain lines elsewhere, and log.txt always."""
 
+import os
+import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import numpy as np
 from rich.console import Console
@@ -17,8 +20,37 @@ SHOWN = 12
 ROOMY = 100
 
 
+class _Stdout:
+    """Standard output without which a run goes on: what cannot be shown is left out."""
+
+    def __init__(self) -> None:
+        self._file = sys.stdout
+
+    def write(self, text: str) -> None:
+        with self._lenient():
+            self._file.write(text)
+
+    def flush(self) -> None:
+        with self._lenient():
+            self._file.flush()
+
+    @contextmanager
+    def _lenient(self) -> Iterator[None]:
+        try:
+            yield
+        except UnicodeError:
+            pass
+        except (OSError, ValueError):  # its reader has gone, its disk is full, or it was closed
+            with suppress(OSError, ValueError):
+                # What Python still holds would fail once more at its end.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), self._file.fileno())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
 class Progress:
-    """Shows each epoch as it ends."""
+    """Shows each epoch as it ends. Neither a console nor a log.txt that fails stops a run."""
 
     def __init__(
         self,
@@ -30,7 +62,9 @@ class Progress:
         seconds: float = 0.0,
     ):
         """`seconds` is the time that the run has taken already."""
-        self.console = Console(highlight=False, soft_wrap=True, quiet=quiet)
+        self.console = Console(
+            file=cast("IO[str]", _Stdout()), highlight=False, soft_wrap=True, quiet=quiet
+        )
         self.seeds, self.config = seeds, config
         self.names: tuple[str, ...] = ()
         self.lines: list[tuple[str, ...]] = []
@@ -82,8 +116,7 @@ class Progress:
             columns = {k: v for k, v in columns.items() if k not in HIDDEN_FOR_MODEL_FREE}
         phases = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in epoch.seconds.items())
         line = "  ".join(f"{name} {value}" for name, value in columns.items())
-        self.log.write(f"{line}  ({phases})\n")
-        self.log.flush()
+        self._write_log(f"{line}  ({phases})")
         self._write_events(epoch)
         if self.live:
             self.names = tuple(columns)
@@ -100,9 +133,13 @@ class Progress:
                 )
 
     def say(self, text: str) -> None:
-        self.log.write(text + "\n")
-        self.log.flush()
+        self._write_log(text)
         self.console.print(text, soft_wrap=self.live is None)
+
+    def _write_log(self, line: str) -> None:
+        with suppress(OSError):  # metrics.csv and the checkpoints decide whether a run can go on
+            self.log.write(line + "\n")
+            self.log.flush()
 
     def _table(self, status: str) -> Table:
         narrow = self.console.width < ROOMY  # then two lines of names, and little between columns

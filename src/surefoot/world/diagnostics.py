@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, NamedTuple, cast
 
 import equinox as eqx
@@ -9,7 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, Shaped
-from scipy.stats import norm
 
 from surefoot.spaces import ActionSpec
 from surefoot.world.ensemble import Ensemble, predict_all
@@ -18,7 +18,7 @@ from surefoot.world.knowledge import Bounds, Knowledge, State
 
 LEVELS = (0.5, 0.9, 0.95)
 # Half-width, in standard deviations, of the central interval of each level.
-_HALF_WIDTHS = np.asarray(norm.ppf(0.5 + np.asarray(LEVELS) / 2), dtype=np.float32)
+_HALF_WIDTHS = np.array([NormalDist().inv_cdf(0.5 + level / 2) for level in LEVELS], "float32")
 
 
 class Calibration(eqx.Module):
@@ -105,7 +105,9 @@ def replay(
     """Imagine `taken` from `states` (leading axis B), and `look` at every state that follows.
 
     It is `imagine` itself that runs, with its random elites and its noise: so even a perfect model
-    of a noisy world errs, by sqrt(2) times the spread of what may follow.
+    of a noisy world errs, by sqrt(2) times the spread of what may follow. And actions that were
+    taken cannot answer to where imagination has drifted, as a policy would: over long horizons
+    this shows the worst.
     """
     horizon, size = taken.shape[:2]
     width = 1 if actions.discrete else actions.size
