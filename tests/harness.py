@@ -76,27 +76,30 @@ def differences(a: dict[str, object], b: dict[str, object]) -> list[str]:
 
 def kill_until_done(
     algorithm: str, out: Path, epochs: int, kills: int, rng: random.Random, seconds: float
-) -> int:
+) -> list[int]:
     """Train in processes that are killed at random moments, at most `kills` of them.
 
     A moment is within `seconds` of the first epoch that a process finishes, or, one time in four,
-    before that. Returns how many were killed.
+    before that. Returns for each that was killed the last epoch it had written, 0 for none.
     """
-    killed = 0
+    killed: list[int] = []
     while True:
         command = [sys.executable, __file__, algorithm, str(out), str(epochs)]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert child.stdout is not None
-        if killed < kills:
+        said, hit = "", False
+        if len(killed) < kills:
             if rng.random() < 0.25:
                 time.sleep(rng.uniform(0.0, 2 * seconds))
             else:
-                child.stdout.readline()
+                said = child.stdout.readline()
                 time.sleep(rng.uniform(0.0, seconds))
             if child.poll() is None:
                 child.kill()
-                killed += 1
-        _, errors = child.communicate()
+                hit = True
+        rest, errors = child.communicate()
+        if hit and child.returncode == -9:
+            killed.append(int((said + rest or "0").split()[-1]))
         if child.returncode == 0:
             return killed
         if child.returncode != -9:
@@ -118,7 +121,7 @@ def main() -> None:
 
     def telling(self):
         path = write(self)
-        print(self.written, flush=True)
+        print(self.written or 0, flush=True)
         return path
 
     Keeper.write = telling

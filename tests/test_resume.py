@@ -58,7 +58,7 @@ def crash_after(monkeypatch):
     monkeypatch.undo()
 
 
-QUICK = ("ppo-lagrangian", "cpo")
+QUICK = ("ppo-lagrangian", "cpo", "mbppo-lagrangian")
 
 
 @pytest.mark.parametrize(

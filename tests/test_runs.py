@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jax
@@ -10,7 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from surefoot.algorithms.collect import Collector, Episodes, Experience
+from surefoot.algorithms.common import new_totals, real_metrics
 from surefoot.algorithms.mbppo_lagrangian import MBPPOConfig
+from surefoot.algorithms.mbppo_memory import kept
+from surefoot.algorithms.model_free import Measured, guess, measure
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.algorithms.presets import ALGORITHMS, PRESETS, preset
 from surefoot.envs.adapters import adapt
@@ -29,6 +34,8 @@ from surefoot.runs.checkpoint import (
 )
 from surefoot.runs.evaluation import evaluate_policy
 from surefoot.runs.folder import RunFolder, config_dict, config_from
+from surefoot.runs.keeper import scores_of
+from surefoot.runs.listing import describe_run
 from surefoot.snapshot import Saved, to_arrays
 from toys import Script, TwoState
 
@@ -302,20 +309,79 @@ def test_a_discrete_policy_is_deterministic_when_asked():
     assert drawn["reward"] < 0.8 * certain["reward"]
 
 
+class Two(Script):
+    """Two costs at every step."""
+
+    def __init__(self, pair):
+        super().__init__()
+        self.pair = pair
+
+    def step(self, action):
+        *rest, _ = super().step(action)
+        return *rest, {"cost": np.array(self.pair)}
+
+
 def test_several_constraints_are_each_held_to_the_limit():
     """Costs per episode: (6, 12), (18, 12), (6, 30)."""
     rows = iter([(1.0, 2.0), (3.0, 2.0), (1.0, 5.0)])
-
-    class Two(Script):
-        def __init__(self):
-            super().__init__()
-            self.pair = next(rows)
-
-        def step(self, action):
-            *rest, _ = super().step(action)
-            return *rest, {"cost": np.array(self.pair)}
-
-    env = adapt(Two, cost_names=("a", "b"), num_envs=3)
+    env = adapt(lambda: Two(next(rows)), cost_names=("a", "b"), num_envs=3)
     found = evaluate_policy(env, policy([0.0]), [0], 3, 1, 15.0, deterministic=True)
     assert found["within_limit"] == pytest.approx(1 / 3)
     assert found["cost"] == pytest.approx(18.0)  # of the second, the larger
+
+
+def test_a_run_with_two_constraints_is_judged_by_the_worse_kept(tmp_path):
+    """6 steps cost (6, 12) or (18, 12) an episode, so (12, 12) and (6, 30) in the mean of two."""
+    pairs = {1: [(1.0, 2.0), (3.0, 2.0)], 2: [(1.0, 5.0), (1.0, 5.0)]}
+    for number, limit, feasible in ((1, 12.0, True), (1, 11.0, False), (2, 12.0, False)):
+        rows = iter([pairs[number][0], *pairs[number]])  # the first is asked for its length only
+        make_env = lambda n, rows=rows: adapt(
+            lambda: Two(next(rows)), cost_names=("a", "b"), num_envs=n
+        )
+        config = PPOLagrangianConfig(steps=12, cost_limit=limit, steps_per_epoch=12, ppo=PPO)
+        out = runs.train(make_env, config=config, out=tmp_path / f"{number}-{limit}", quiet=True)
+        (row,) = RunFolder(out).read_metrics()
+        means = np.mean([np.multiply(6.0, pair) for pair in pairs[number]], 0)
+        assert (row["cost_0"], row["cost_1"]) == tuple(means)
+        assert row["cost"] == describe_run(out)["cost"] == max(means)
+        assert scores_of([row]) == {0: (feasible, row["reward"])}
+
+
+def test_the_cost_is_guessed_from_the_steps_until_an_episode_has_ended():
+    """Of two seeds only the second had an episode, of cost 7; steps of the first cost 0.25."""
+    episodes = [Episodes(np.zeros(0), np.zeros((0, 1)), np.zeros(0, int))]
+    episodes.append(Episodes(np.ones(1), np.full((1, 1), 7.0), np.array([4])))
+    cost = np.stack([np.full((5, 2, 1), 0.25), np.full((5, 2, 1), 3.0)])
+    empty = np.zeros(0)
+    seen = Experience(
+        [0, 1], empty, empty, np.zeros((2, 5, 2)), cost, empty, empty, empty, None, None, episodes
+    )
+    before = Measured(np.full((2, 1), np.nan, np.float32), np.full(2, 20.0, np.float32))
+    measured = measure(seen, before)
+    np.testing.assert_array_equal(measured.cost, [[np.nan], [7.0]])
+    np.testing.assert_array_equal(guess(seen, measured).cost, [[0.25 * 20], [7.0]])
+    (none, one) = real_metrics(seen, new_totals(2), 5.0)
+    assert np.isnan(none["cost"]) and one["cost"] == 7.0 and "cost_0" not in one
+
+
+def test_all_that_saving_takes_is_counted(tmp_path, monkeypatch):
+    """The environments' snapshot and policy.npz take 0.1 s each, in each of two epochs."""
+    for kind, name in ((Collector, "snapshot"), (RunFolder, "write_policy")):
+        real = getattr(kind, name)
+
+        def slow(*args, real=real):
+            time.sleep(0.1)
+            return real(*args)
+
+        monkeypatch.setattr(kind, name, slow)
+    make_env = lambda n: adapt(Script, num_envs=n)
+    config = PPOLagrangianConfig(steps=24, cost_limit=1.0, steps_per_epoch=12, ppo=PPO)
+    out = runs.train(make_env, config=config, out=tmp_path / "run", quiet=True)
+    phases = RunFolder(out).read_json("result.json")["phases"]
+    assert 0.4 <= phases["save"] < 1.5
+
+
+def test_past_steps_that_were_read_back_are_not_copied_every_epoch(tmp_path):
+    path = write_checkpoint(tmp_path, Checkpoint({"epoch": 1}, {"x": np.ones(3)}))
+    read = kept(read_checkpoint(path).arrays)
+    assert to_arrays(read)["x"] is read["x"] and not read["x"].flags.writeable

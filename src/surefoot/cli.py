@@ -318,7 +318,7 @@ def main(argv: list[str] | None = None) -> None:
             code = train(argv[words:])
         else:
             code = tyro.cli(command, args=argv[words:], prog=f"surefoot {name}")
-    except (ValueError, OSError, RuntimeError) as error:
+    except (ValueError, OSError, RuntimeError, MemoryError) as error:
         # Messages may hold brackets of their own, such as surefoot[video].
         err.print(f"[red]surefoot {name}:[/] {escape(str(error))}")
         sys.exit(2)

@@ -23,13 +23,14 @@ def resume(
     Args:
         run: The run's folder.
         steps: A new number of real steps in all, to make a run longer.
-        device: What learns; auto takes a GPU where there is one.
+        device: What learns; auto takes what the run has learned on so far.
         quiet: Show no progress.
     """
     from surefoot.runs.device import use_device
+    from surefoot.runs.resume import backend_of
     from surefoot.runs.resume import resume as resume_run
 
-    use_device(device)
+    use_device(backend_of(run) if device == "auto" else device)
     print_result(resume_run(run, steps=steps, quiet=quiet))
 
 
@@ -42,6 +43,10 @@ def print_result(path: Path) -> None:
     spread = f" (±{found['reward_std']:.1f} over seeds)" if "reward_std" in found else ""
     cost_spread = f" (±{found['cost_std']:.1f})" if "cost_std" in found else ""
     verdict = "within" if found["cost"] <= found["cost_limit"] else "[red]above[/]"
+    try:
+        figure = str(runs.learning_curve(path))
+    except OSError as error:
+        figure = f"curve.png cannot be written: {error.strerror or error}; the run is complete"
     saving = result["phases"].get("save", 0.0) / max(result["seconds"], 1e-9)
     out.print(
         f"\n{found['episodes']} fresh episodes: reward [bold]{found['reward']:.2f}[/]{spread}, "
@@ -49,7 +54,7 @@ def print_result(path: Path) -> None:
         f"{found['cost_limit']:g}; {found['within_limit']:.0%} of episodes within it\n"
         f"{result['real_steps']:,} real steps in {result['seconds']:.0f} s, {saving:.2%} of it for "
         f"checkpoints\n"
-        f"figure: {escape(str(runs.learning_curve(path)))}\nrun:    {escape(str(path))}"
+        f"figure: {escape(figure)}\nrun:    {escape(str(path))}"
     )
 
 

@@ -99,8 +99,12 @@ class Policy:
 
     @staticmethod
     def of(arrays: Mapping[str, np.ndarray]) -> "Policy":
-        """The inverse of `arrays`."""
-        layers = range(sum(name.startswith("weight_") for name in arrays))
+        """The inverse of `arrays`; a ValueError that names what is missing."""
+        layers = range(max(1, sum(name.startswith("weight_") for name in arrays)))
+        needed = ["low", "high", *(f"{kind}_{i}" for i in layers for kind in ("weight", "bias"))]
+        missing = [name for name in needed if name not in arrays]
+        if missing:
+            raise ValueError(f"not a policy: it has no {', '.join(missing)}")
         return Policy(
             tuple(arrays[f"weight_{i}"] for i in layers),
             tuple(arrays[f"bias_{i}"] for i in layers),
@@ -136,16 +140,20 @@ class Policy:
             try:
                 with np.load(file, allow_pickle=False) as data:
                     arrays = {name: data[name] for name in data.files}
-                header = json.loads(str(arrays.pop("header")))
+                header = dict(json.loads(str(arrays.pop("header"))))
+                written = header["format"]
             except Exception:  # what zip and numpy make of damaged bytes has no end
                 raise ValueError(
                     f"{path} is damaged, or not a policy written by Surefoot"
                 ) from None
-        if header["format"] != FORMAT:
-            raise ValueError(f"{path} has format {header['format']}; this version reads {FORMAT}")
+        if written != FORMAT:
+            raise ValueError(f"{path} has format {written}; this version reads {FORMAT}")
         if header.get("checksum") not in (None, _checksum(arrays)):  # the first ones had none
             raise ValueError(f"{path} is damaged: its arrays do not fit its checksum")
-        return Policy.of(arrays)
+        try:
+            return Policy.of(arrays)
+        except ValueError as error:
+            raise ValueError(f"{path} is {error}") from None
 
 
 def _checksum(arrays: Mapping[str, np.ndarray]) -> str:

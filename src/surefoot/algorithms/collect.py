@@ -77,12 +77,18 @@ class Collector:
         told = hasattr(env, "outcome") and not isinstance(knowledge, BlackBox)
         self.knowledge: Any = knowledge if told else None
         self.rngs = [np.random.default_rng([seed, 1]) for seed in seeds]
-        self.obs, _ = env.reset(seed=environment_seeds(seeds, per_seed))
+        self.obs = self._reset(environment_seeds(seeds, per_seed))
         self._starts = [deque(seed, maxlen=STARTS) for seed in self._split(self.obs)]
         k = len(env.cost_names)
         self._reward = np.zeros(env.num_envs)
         self._cost = np.zeros((env.num_envs, k))
         self._length = np.zeros(env.num_envs, dtype=np.int64)
+
+    def _reset(self, seeds: list[int]) -> np.ndarray:
+        """First observations, which must be such as the environment says."""
+        obs, _ = self.env.reset(seed=seeds)
+        shape = self.env.num_envs, *self.env.single_observation_space.shape
+        return _numbers("observation", obs, shape, "reset")
 
     def _split(self, x: np.ndarray) -> np.ndarray:
         """[S * n, …] to [S, n, …]."""
@@ -105,8 +111,9 @@ class Collector:
             sent = actions.to_env(action).reshape(self.env.num_envs, *action.shape[2:])
             self.obs, reward, terminated, truncated, cost, info = self._step(sent, t)
             ended = terminated | truncated
-            follow = info.get("final_obs", self.obs)
-            next_obs = np.where(ended[:, None], follow, self.obs) if ended.any() else self.obs
+            next_obs = self.obs
+            if ended.any():
+                next_obs = np.where(ended[:, None], info["final_obs"], self.obs)
             after = None if self.knowledge is None else self.env.outcome
             rows.append((obs, action, reward, cost, next_obs, terminated, ended, before, after))
             self._count(reward, cost, ended, finished)
@@ -125,21 +132,25 @@ class Collector:
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
             raise EnvironmentFault(f"environments, step {t} of the epoch: {problem}") from error
-        numbers = {"observation": obs, "reward": reward, "cost": cost}
-        shapes = {"observation": self.obs.shape, "reward": (n,), "cost": self._cost.shape}
-        for name, values in {**numbers, "terminated": terminated, "truncated": truncated}.items():
-            if np.shape(values) != shapes.get(name, (n,)):
+        when, shape = f"step {t} of the epoch", self.obs.shape
+        obs, reward = _numbers("observation", obs, shape, when), _numbers("reward", reward, n, when)
+        cost = _numbers("cost", cost, self._cost.shape, when)
+        ends = []
+        for name, values in (("terminated", terminated), ("truncated", truncated)):
+            if np.shape(values) != (n,):
                 raise EnvironmentFault(
-                    f"environments, step {t} of the epoch: {name} has shape {np.shape(values)}, "
-                    f"not {shapes.get(name, (n,))}"
+                    f"environments, {when}: {name} has shape {np.shape(values)}, not {(n,)}"
                 )
-        for name, values in numbers.items():
-            if not np.isfinite(values).all():
-                i = int(np.argwhere(~np.isfinite(values))[0][0])
+            ends.append(np.asarray(values, bool))
+        ended = ends[0] | ends[1]
+        if ended.any():
+            if "final_obs" not in info:
+                i = int(np.argmax(ended))
                 raise EnvironmentFault(
-                    f"environment {i}, step {t} of the epoch: {name} is {values[i]}"
+                    f"environment {i}, {when}: the episode ended, but info has no final_obs"
                 )
-        return obs, reward, np.asarray(terminated, bool), np.asarray(truncated, bool), cost, info
+            _numbers("final_obs", info["final_obs"], shape, when, ended)
+        return obs, reward, *ends, cost, info
 
     def snapshot(self) -> dict[str, Any]:
         """All that is needed to go on; without `env` where the environments cannot tell theirs."""
@@ -159,11 +170,18 @@ class Collector:
         Environments that could not tell their state begin new episodes, with seeds that only this
         epoch has: a run is then as good as before, but not the same.
         """
+        try:
+            self._restore(state, epoch)
+        except (LookupError, TypeError, AttributeError) as error:
+            problem = f"{type(error).__name__}: {error}"
+            raise ValueError(f"the checkpoint does not fit the environments: {problem}") from error
+
+    def _restore(self, state: dict[str, Any], epoch: int) -> None:
         for s, rng in enumerate(self.rngs):
             snapshots.to_generator(rng, state["rngs"][str(s)])
             self._starts[s] = deque(state["starts"][str(s)], maxlen=STARTS)
         if "env" not in state:
-            self.obs, _ = self.env.reset(seed=environment_seeds(self.seeds, self.per_seed, epoch))
+            self.obs = self._reset(environment_seeds(self.seeds, self.per_seed, epoch))
             return
         self.env.restore(state["env"])
         self.obs, sums = state["obs"], state["sums"]
@@ -243,6 +261,26 @@ def environment_seeds(seeds: list[int], per_seed: int, restart: int = 0) -> list
         for seed in seeds
         for i in range(per_seed)
     ]
+
+
+def _numbers(
+    name: str, values: Any, shape: Any, when: str, where: np.ndarray | None = None
+) -> np.ndarray:
+    """Values of all environments as an array of a shape; a fault if they are not finite numbers.
+
+    Rows outside `where` may be anything: Gymnasium leaves them undefined.
+    """
+    array, shape = np.asarray(values), shape if isinstance(shape, tuple) else (shape,)
+    if array.shape != shape:
+        raise EnvironmentFault(f"environments, {when}: {name} has shape {array.shape}, not {shape}")
+    if array.dtype.kind not in "fiub":
+        raise EnvironmentFault(f"environments, {when}: {name} is {array.dtype}, not numbers")
+    finite = np.isfinite(array)
+    if not (finite if where is None else finite[where]).all():
+        bad = ~finite if where is None else ~finite & where.reshape(-1, *[1] * (array.ndim - 1))
+        i = int(np.argwhere(bad)[0][0])
+        raise EnvironmentFault(f"environment {i}, {when}: {name} is {array[i]}")
+    return array
 
 
 def numpy_policy(learner: Learner, actions: ActionSpec) -> Policy:

@@ -8,6 +8,8 @@ from surefoot.learn.ppo import PPOConfig
 from surefoot.validation import check_types
 from surefoot.world.ensemble import EnsembleConfig
 
+MOST_STEPS = 10**9
+
 
 @dataclass(frozen=True)
 class MBPPOConfig:
@@ -76,6 +78,8 @@ class MBPPOConfig:
         ):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        if self.steps > MOST_STEPS:  # all are kept in memory
+            raise ValueError(f"steps={self.steps} must be at most {MOST_STEPS:,}")
         for name in ("carry", "real_share", "replay_share", "gap_memory"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and below 1")

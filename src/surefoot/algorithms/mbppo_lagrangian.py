@@ -289,7 +289,7 @@ def epochs(
     if saved is not None:
         state, totals = saved.like("state", state), saved.like("totals", totals)
         past, phases = saved.part("memory"), Phases(saved.part("phases"))
-        steps = [past["steps"][str(i)] for i in range(len(past["steps"]))]
+        steps = [memories.kept(past["steps"][str(i)]) for i in range(len(past["steps"]))]
         memory = memories.refill(memory, steps, past["starts"])
         collector.restore(saved.part("collector"), totals["epoch"])
     for number in range(totals["epoch"], total):
@@ -315,13 +315,15 @@ def epochs(
         host.add_metrics(metrics, config, practice, fitted, real, state.gap)
         host.check(state.learner, metrics, fitted)
         policy = numpy_policy(state.learner, world.actions)
+        with phases("save"):
+            where = collector.snapshot()
         seconds = phases.seconds()
         snapshot = {
             "state": state,
             "memory": {"steps": list(steps), "starts": rows["starts"]},
             "totals": totals,
             "phases": seconds,
-            "collector": collector.snapshot(),
+            "collector": where,
         }
         yield Epoch(number + 1, total, metrics, state, policy, seconds, snapshot)
 

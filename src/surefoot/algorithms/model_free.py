@@ -52,7 +52,7 @@ class Measured(eqx.Module):
     """What the episodes that ended last were like on average."""
 
     cost: Float[Array, " k"]
-    """Undiscounted cost of an episode."""
+    """Undiscounted cost of an episode; NaN before the first one has ended."""
     length: Float[Array, ""]
     """Steps of an episode."""
 
@@ -109,6 +109,13 @@ def measure(experience: Experience, before: Measured) -> Measured:
     return Measured(cost, length)  # type: ignore[arg-type]  # numpy, as in `to_batch`
 
 
+def guess(experience: Experience, measured: Measured) -> Measured:
+    """What was measured; of seeds without any episode so far, what the steps tell of its cost."""
+    known, length = np.asarray(measured.cost), np.asarray(measured.length)
+    steps = experience.cost.mean((1, 2)) * length[:, None]
+    return Measured(np.where(np.isnan(known), steps, known), measured.length)  # type: ignore[arg-type]
+
+
 def epochs(
     config: Any,
     init: Init,
@@ -135,7 +142,7 @@ def epochs(
     state = begin(seed_keys(seeds))
     phases, totals = Phases(), new_totals(many)
     measured = Measured(
-        np.zeros((many, sizes.constraints), np.float32),  # type: ignore[arg-type]
+        np.full((many, sizes.constraints), np.nan, np.float32),  # type: ignore[arg-type]
         np.full(many, length, np.float32),  # type: ignore[arg-type]
     )
     total = -(-config.steps // (per_seed * length))
@@ -149,18 +156,21 @@ def epochs(
             experience = collector.collect(policy, actions, length)
         with phases("update"):
             measured = measure(experience, measured)
-            state, metrics = jax.block_until_ready(updating(state, to_batch(experience), measured))
+            told = guess(experience, measured)
+            state, metrics = jax.block_until_ready(updating(state, to_batch(experience), told))
         rows = real_metrics(experience, totals, config.cost_limit)
         add_metrics(rows, jax.device_get(metrics))
         check_finite(rows, metrics, state.learner, remedy)
         policy = numpy_policy(state.learner, actions)
+        with phases("save"):
+            where = collector.snapshot()
         seconds = phases.seconds()
         snapshot = {
             "state": state,
             "totals": totals,
             "measured": measured,
             "phases": seconds,
-            "collector": collector.snapshot(),
+            "collector": where,
         }
         yield Epoch(number + 1, total, rows, state, policy, seconds, snapshot)
 

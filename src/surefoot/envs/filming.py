@@ -13,6 +13,8 @@ from surefoot.envs.render import draw
 from surefoot.envs.tasks import make
 
 TRAIL = 150
+LARGEST = 4096
+"""Most pixels across."""
 Act = Callable[[np.ndarray], np.ndarray]
 
 
@@ -52,6 +54,8 @@ def film_env(
     for name, value, least in (("steps", steps, 1), ("every", every, 1), ("size", size, 64)):
         if value is not None and value < least:
             raise ValueError(f"{name}={value} must be at least {least}")
+    if size > LARGEST:
+        raise ValueError(f"size={size} must be at most {LARGEST}")
     length = steps or env.max_episode_steps
     frames = _frames(env, act, seed, view, length, every, size, cost_limit)
     return save_clip(frames, path, fps=30)

@@ -2,7 +2,9 @@
 
 An environment can be continued if it has `snapshot()`, which gives nested dicts of numpy arrays
 (names without "/"), and `restore(state)`, which takes them back. Surefoot's own tasks do. Of
-environments that were adapted, each single one must; their `np_random` is taken care of.
+environments that were adapted, each single one must; their `np_random` is taken care of. A
+Gymnasium wrapper hides both methods, and holds state of its own (`TimeLimit` counts steps): to go
+on exactly, a wrapped environment needs an outermost layer that has both and speaks for all within.
 """
 
 import json

@@ -84,6 +84,8 @@ class PPOConfig:
             )
         if any(size < 1 for size in self.hidden):
             raise ValueError(f"hidden = {self.hidden}: every layer needs at least one unit")
+        if not -20 <= self.initial_log_std <= 5:
+            raise ValueError(f"initial_log_std = {self.initial_log_std}: must be from -20 to 5")
         if self.minimum_log_std is not None and self.minimum_log_std > self.initial_log_std:
             raise ValueError(
                 f"minimum_log_std = {self.minimum_log_std}: "

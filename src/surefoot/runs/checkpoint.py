@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import re
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,15 +84,19 @@ def read_checkpoint(path: Path) -> Checkpoint:
         try:
             with np.load(file, allow_pickle=False) as data:
                 arrays = {name: data[name] for name in data.files}
-            meta = json.loads(str(arrays.pop("meta")))
+            meta = dict(json.loads(str(arrays.pop("meta"))))
             written = meta["format"]
-        except (ValueError, KeyError, EOFError, BadZipFile) as error:
+        # NotImplementedError: what zip files can hold and Python cannot read.
+        except (ValueError, KeyError, TypeError, EOFError, NotImplementedError,
+                BadZipFile, zlib.error) as error:  # fmt: skip
             raise Damaged(f"{path} is not a checkpoint: {error}") from None
     if written != FORMAT:
         raise ValueError(
             f"{path} has format {written}, written by Surefoot {meta.get('version')}; "
             f"this version reads format {FORMAT}"
         )
+    if meta.get("epoch") != epoch_of(path):
+        raise Damaged(f"{path} is not a checkpoint: its epoch is said to be {meta.get('epoch')}")
     return Checkpoint(meta, arrays)
 
 

@@ -17,7 +17,7 @@ def use_device(name: str) -> None:
     elif name == "gpu" and jax.default_backend() != "gpu":
         raise ValueError(
             "device='gpu', but JAX finds none: check the driver and pip install 'surefoot[cuda]', "
-            "or learn on the cpu"
+            "or learn on the cpu (--device cpu)"
         )
 
 

@@ -46,10 +46,7 @@ def drive(
     if last is not None:
         keeper.written, keeper.seconds = last.meta["epoch"], last.meta["save_seconds"]
         policy, spent = policy_in(last), Saved(last.arrays).part("phases")
-        phases = {
-            **{name: float(seconds) for name, seconds in spent.items()},
-            "save": keeper.seconds,
-        }
+        phases = _with_saving({name: float(x) for name, x in spent.items()}, keeper)
     progress = Progress(folder.path, seeds, config, quiet, info["tensorboard"], before)
 
     def first() -> None:
@@ -71,13 +68,13 @@ def drive(
                     row["seconds"] = round(time.perf_counter() - start, 2)
                 with _told(folder, info, keeper):
                     folder.append_metrics(epoch.metrics)
-                    folder.write_policy(epoch.policy)
+                    keeper.write_policy(epoch.policy)
                     keeper.take(epoch, time.perf_counter() - start)
                     if epoch.number == epoch.total or interrupt.number:
                         keeper.write()
                     keeper.write_if_due()
                     policy, rows = epoch.policy, epoch.metrics
-                    phases = {**epoch.seconds, "save": keeper.seconds}
+                    phases = _with_saving(epoch.seconds, keeper)
                     progress.show(replace(epoch, seconds=phases))
                 if interrupt.number:
                     raise Stopped(_stopped(folder, info, keeper), interrupt.number)
@@ -102,6 +99,16 @@ def drive(
         "real_steps": int(rows[-1]["steps"]),
         "violations": [int(row["violations"]) for row in rows[-len(seeds) :]],
     }
+
+
+def _with_saving(phases: dict[str, float], keeper: Keeper) -> dict[str, float]:
+    """Time by phase; to the algorithm's own part in saving comes the keeper's."""
+    return {**phases, "save": phases.get("save", 0.0) + keeper.seconds}
+
+
+def how_to_finish(folder: RunFolder, info: dict[str, Any]) -> str:
+    """Where a run stands that is trained but has no result."""
+    return f"training is finished and saved; for its evaluation: {how_to_resume(folder, info)}"
 
 
 def how_to_resume(folder: RunFolder, info: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ import fcntl
 import hashlib
 import io
 import json
+import math
 import os
 import time
 import types
@@ -18,6 +19,9 @@ from typing import Any
 from surefoot.policy import Policy
 from surefoot.runs.checkpoint import Damaged, plain_number, sync_folder
 
+COUNTS = ("seed", "epoch", "steps", "violations")
+MEASURES = ("reward", "cost", "cost_limit", "seconds")
+"""With the counts, the columns of metrics.csv that every algorithm writes."""
 PATIENCE = 0.5  # seconds; one who only looks whether a run is locked holds it for an instant
 
 
@@ -91,15 +95,29 @@ class RunFolder:
         return value
 
     def append_metrics(self, rows: list[dict[str, Any]]) -> None:
-        """Add a row per seed to metrics.csv."""
+        """Add a row per seed to metrics.csv, in the order of the columns it has."""
         path = self.path / "metrics.csv"
         text = io.StringIO(newline="")
-        writer = csv.DictWriter(text, list(rows[0]))
-        if not path.exists() or not path.stat().st_size:
+        there = next(csv.reader([self._first_line(path)]), [])
+        if there and set(there) != set(rows[0]):
+            more, less = (sorted(set(a) - set(b)) for a, b in ((rows[0], there), (there, rows[0])))
+            raise ValueError(
+                f"{path} has other columns than this version writes (new: {', '.join(more) or '-'};"
+                f" gone: {', '.join(less) or '-'}): go on with the version that began the run"
+            )
+        writer = csv.DictWriter(text, there or list(rows[0]))
+        if not there:
             writer.writeheader()
         writer.writerows(rows)
         with path.open("ab") as file:
             file.write(text.getvalue().encode())
+
+    @staticmethod
+    def _first_line(path: Path) -> str:
+        if not path.exists():
+            return ""
+        with path.open("rb") as file:
+            return file.readline().decode()
 
     def metrics_bytes(self) -> bytes:
         """metrics.csv as it is; empty if there is none."""
@@ -146,9 +164,17 @@ def rows_of(metrics: bytes, path: Path) -> list[dict[str, float]]:
     rows: list[dict[str, float]] = []
     try:
         for row in csv.DictReader(io.StringIO(metrics.decode(), newline=""), strict=True):
-            rows.append({k: float(v) for k, v in row.items()})
+            numbers = {k: float(v) for k, v in row.items()}
+            if not all(math.isfinite(numbers[name]) for name in COUNTS):
+                raise ValueError
+            rows.append(numbers)
     except (ValueError, TypeError, csv.Error):
         raise Damaged(f"{path} is damaged in row {len(rows) + 1}") from None
+    except KeyError as column:
+        raise Damaged(f"{path} is damaged: it has no column {column}") from None
+    missing = [name for name in MEASURES if rows and name not in rows[0]]
+    if missing:
+        raise Damaged(f"{path} is damaged: it has no column {', '.join(missing)}")
     return rows
 
 

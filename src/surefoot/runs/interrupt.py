@@ -5,8 +5,9 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GRACE = 5.0
@@ -22,6 +23,22 @@ class Stopped(KeyboardInterrupt):
         super().__init__(message)
         self.code = 128 + number
         """Exit code, as shells count them."""
+
+
+@contextmanager
+def stop_at_once(message: str) -> Iterator[None]:
+    """Raise `Stopped` at a signal: for work in Python that leaves nothing to be saved."""
+
+    def stop(number: int, _: Any) -> None:
+        raise Stopped(message, number)
+
+    mine = SIGNALS if threading.current_thread() is threading.main_thread() else ()
+    before = {number: signal.signal(number, stop) for number in mine}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class Interrupt:

@@ -25,7 +25,7 @@ class Keeper:
 
     def __init__(self, folder: RunFolder, info: dict[str, Any], scores: dict[int, Any]):
         self.seconds = 0.0
-        """Spent on copying and writing."""
+        """Spent on copying and writing, policy.npz included."""
         self.written: int | None = None
         """The epoch that was written last."""
         self._folder, self._info, self._scores = folder, info, scores
@@ -54,6 +54,12 @@ class Keeper:
             if score is not None:
                 self._scores[epoch.number - 1] = score
             self._latest = Checkpoint(meta, arrays)
+        self.seconds += time.perf_counter() - start
+
+    def write_policy(self, policy: Policy) -> None:
+        """Write policy.npz, which is there for others after every epoch."""
+        start = time.perf_counter()
+        self._folder.write_policy(policy)
         self.seconds += time.perf_counter() - start
 
     def write_if_due(self) -> None:

@@ -7,9 +7,12 @@ from typing import Any
 from surefoot.runs.checkpoint import Damaged, best_of, epoch_of, list_checkpoints, read_checkpoint
 from surefoot.runs.drive import how_to_resume
 from surefoot.runs.folder import RunFolder, rows_of
+from surefoot.runs.info import read_info
 from surefoot.runs.keeper import scores_of
+from surefoot.validation import check_kinds
 
 STATES = ("running", "finished", "stopped", "failed", "damaged")
+EVALUATION = {"episodes": int, "reward": float, "cost": float, "within_limit": float}
 
 
 def list_runs(folder: str | Path = "runs") -> list[dict[str, Any]]:
@@ -40,7 +43,7 @@ def describe_run(run: str | Path) -> dict[str, Any]:
     }  # fmt: skip
     try:
         row["started_at"] = folder.path.stat().st_mtime
-        info = folder.read_json("config.json")
+        info = read_info(folder)
         row |= {
             "task": info["task"],
             "algorithm": info["algorithm"],
@@ -48,15 +51,15 @@ def describe_run(run: str | Path) -> dict[str, Any]:
             "steps": info["config"]["steps"],
             "cost_limit": info["config"]["cost_limit"],
             "started": info["started"],
-            "started_at": info.get("started_at", row["started_at"]),
+            "started_at": info["started_at"] or row["started_at"],
         }
         _add_metrics(row, rows_of(folder.metrics_bytes(), folder.path / "metrics.csv"))
         if (folder.path / "result.json").exists():
-            result = folder.read_json("result.json")
+            result = read_result(folder)
             row |= {"state": "finished"}
             if "failed" in result:
                 row |= {"state": "failed", "problem": result["failed"]}
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, OSError) as error:
         row |= {"state": "damaged", "problem": str(error)}
     if folder.is_running():
         row |= {"state": "running", "problem": None}
@@ -78,7 +81,7 @@ def show_run(run: str | Path) -> dict[str, Any]:
     for name in contents:
         if name == "config" or (folder.path / "result.json").exists():
             try:
-                contents[name] = folder.read_json(f"{name}.json")
+                contents[name] = read_info(folder) if name == "config" else read_result(folder)
             except ValueError as error:
                 problems.append(str(error))
     paths = list_checkpoints(folder.checkpoints)
@@ -90,12 +93,15 @@ def show_run(run: str | Path) -> dict[str, Any]:
         except ValueError as error:
             problems.append(str(error))
             continue
-        if newest and not metrics.startswith(checkpoint.arrays["metrics"].tobytes()):
+        copy = checkpoint.arrays.get("metrics")
+        if copy is None:
+            problems.append(f"{path} is damaged: it holds no metrics")
+        elif newest and not metrics.startswith(copy.tobytes()):
             problems.append(f"{folder.path / 'metrics.csv'} is damaged")
         newest = False
     try:
         best = best_of(paths, scores_of(rows_of(metrics, folder.path / "metrics.csv")))
-    except (Damaged, KeyError):
+    except Damaged:
         best = None
     if paths:
         try:
@@ -110,6 +116,18 @@ def show_run(run: str | Path) -> dict[str, Any]:
         "problems": problems,
         "resume": how_to_resume(folder, contents["config"] or {"task": ""}),
     }  # fmt: skip
+
+
+def read_result(folder: RunFolder) -> dict[str, Any]:
+    """result.json; `Damaged` if its evaluation, where there is one, does not say what it should."""
+    result = folder.read_json("result.json")
+    try:
+        if "evaluation" in result:
+            check_kinds(result, {"evaluation": dict})
+            check_kinds(result["evaluation"], EVALUATION)
+    except ValueError as error:
+        raise Damaged(f"{folder.path / 'result.json'} is damaged: {error}") from None
+    return result
 
 
 def _number(x: float) -> float | None:

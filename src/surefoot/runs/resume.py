@@ -6,6 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from surefoot import __version__
 from surefoot.algorithms.collect import environment_seeds
 from surefoot.algorithms.presets import CONFIGS
@@ -16,9 +18,11 @@ from surefoot.runs.checkpoint import (
     list_checkpoints,
     newest_sound,
 )
-from surefoot.runs.device import device_name
+from surefoot.runs.device import DEVICES, device_name
 from surefoot.runs.folder import RunFolder, config_from
+from surefoot.runs.info import check_checkpoint, check_info, read_info
 from surefoot.runs.keeper import policy_in
+from surefoot.runs.listing import is_run, read_result
 from surefoot.runs.train import MakeEnv, train_to_the_end
 from surefoot.world.knowledge import Knowledge
 
@@ -47,9 +51,13 @@ def resume(
     folder = RunFolder(Path(run))
     if not folder.path.is_dir():
         raise ValueError(f"{run} is not a run: there is no such folder")
+    if not is_run(folder.path) and not folder.is_running():
+        raise ValueError(f"{run} is not a run: it has no config.json, metrics.csv or checkpoints")
     with folder.locked():
         last, notes = newest_sound(folder.checkpoints)
-        if last is None and notes:
+        if last is not None:
+            check_checkpoint(last, folder)
+        elif notes:
             raise ValueError(f"no checkpoint of {run} can be read: {'; '.join(notes)}")
         info = _config(folder, last, notes)
         if (info["task"] is None) != (make_env is not None):
@@ -65,24 +73,33 @@ def resume(
             if _finished(folder, last, notes) and steps is None:
                 return folder.path
             _note_differences(info, last, notes)
-        if steps is not None:
-            _keep_old_result(folder)
+        _put_result_aside(folder, longer=steps is not None)
         folder.write_json("config.json", info)
         told = knowledge if info["task"] is None else None
         task = make_env or str(info["task"])
         return train_to_the_end(folder, info, config, task, told, last, notes, quiet)
 
 
+def backend_of(run: str | Path) -> str:
+    """The device that a run has learned on, as `use_device` takes it; auto if it does not tell."""
+    try:
+        backend = read_info(RunFolder(Path(run)))["backend"]
+    except (ValueError, OSError):  # which `resume` will tell, or mend
+        return "auto"
+    return backend if backend in DEVICES else "auto"
+
+
 def _config(folder: RunFolder, last: Checkpoint | None, notes: list[str]) -> dict[str, Any]:
     """config.json, or the copy in the checkpoint if that is lost."""
     try:
-        return folder.read_json("config.json")
+        return read_info(folder)
     except ValueError as error:
         if last is None:
             raise
         notes.append(f"{error}; taking the copy in the checkpoint")
-        folder.write_json("config.json", last.meta["info"])
-        return last.meta["info"]
+        info = check_info(last.meta["info"], folder.checkpoints)
+        folder.write_json("config.json", info)
+        return info
 
 
 def _lengthened(
@@ -91,7 +108,7 @@ def _lengthened(
     """The run's config, with a new number of steps if there is one."""
     try:
         config = config_from(CONFIGS[info["algorithm"]], info["config"])
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
         raise ValueError(
             f"{folder.path} was written by Surefoot {info.get('version')}, and version "
             f"{__version__} does not understand its config: {error}"
@@ -148,7 +165,7 @@ def _note_differences(info: dict[str, Any], last: Checkpoint, notes: list[str]) 
                 f"the {name} was {last.meta[name]} and is {now}: numbers may differ from those of "
                 f"a run that was never interrupted"
             )
-    info |= here
+    info |= {**here, "backend": jax.default_backend()}
     if not any(name.startswith("collector/env/") for name in last.arrays):
         per_seed = len(last.arrays["collector/obs"]) // len(info["seeds"])
         seeds = environment_seeds(info["seeds"], per_seed, epoch)
@@ -164,19 +181,26 @@ def _finished(folder: RunFolder, last: Checkpoint, notes: list[str]) -> bool:
     if not (folder.path / "result.json").exists():
         return False
     try:
-        done = folder.read_json("result.json").get("real_steps")
+        done = read_result(folder).get("real_steps")
         return done == int(last.arrays["totals/steps"])
     except Damaged as damage:
         notes.append(f"{damage}; writing it anew")
         return False
 
 
-def _keep_old_result(folder: RunFolder) -> None:
-    """A longer run has another result; the old one stays under a name with its steps."""
+def _put_result_aside(folder: RunFolder, longer: bool) -> None:
+    """A run that goes on has no result, nor has it failed.
+
+    A longer run will have another result; the old one stays under a name with its steps.
+    """
     path = folder.path / "result.json"
-    if path.exists():
-        try:
-            steps = folder.read_json("result.json").get("real_steps", "failed")
-        except Damaged:
-            steps = "damaged"
+    if not path.exists():
+        return
+    try:
+        steps = folder.read_json("result.json").get("real_steps")
+    except Damaged:
+        steps = None
+    if longer and steps is not None:
         path.replace(folder.path / f"result-{steps}.json")
+    else:
+        path.unlink()

@@ -1,6 +1,5 @@
 """Train: from a task's name, or any environment, to a run folder with a result."""
 
-import math
 import shlex
 import sys
 import time
@@ -16,28 +15,30 @@ from surefoot import __version__
 from surefoot.algorithms import mbppo_lagrangian
 from surefoot.algorithms.common import Epoch
 from surefoot.algorithms.mbppo_config import MBPPOConfig
-from surefoot.algorithms.presets import MODEL_FREE, algorithm_of
+from surefoot.algorithms.presets import MODEL_FREE
 from surefoot.algorithms.presets import preset as preset_config
 from surefoot.envs.knowledge import goal_knowledge
 from surefoot.envs.rc_car import RCCarKnowledge
 from surefoot.envs.tasks import find_task, make
+from surefoot.runs import asked
 from surefoot.runs.checkpoint import Checkpoint
 from surefoot.runs.device import device_name
-from surefoot.runs.drive import drive
+from surefoot.runs.drive import WriteFault, drive, how_to_finish
 from surefoot.runs.evaluation import evaluate_policy
 from surefoot.runs.folder import RunFolder, config_dict
+from surefoot.runs.info import read_info
+from surefoot.runs.interrupt import stop_at_once
 from surefoot.snapshot import Saved
 from surefoot.world.knowledge import BlackBox, Knowledge
 
 MakeEnv = Callable[[int], Any]
-MOST_SEEDS = 10_000
 EVALUATION_EPISODES = 50
 EVALUATION_SEED = 10_000_000  # far from the seeds of training
 
 
 def train(
     task: str | MakeEnv,
-    algorithm: str = "mbppo-lagrangian",
+    algorithm: str | None = None,
     preset: str = "default",
     seeds: int = 1,
     seed: int = 0,
@@ -55,7 +56,7 @@ def train(
 
     Args:
         task: A task's name, or a function that makes n environments (see `surefoot.adapt`).
-        algorithm: mbppo-lagrangian, ppo-lagrangian, ppo, trpo-lagrangian or cpo.
+        algorithm: mbppo-lagrangian (if not given), ppo-lagrangian, ppo, trpo-lagrangian or cpo.
         preset: default or paper.
         seeds: How many seeds to train side by side.
         seed: The first seed.
@@ -71,26 +72,21 @@ def train(
         keep: How many of the last checkpoints are kept, beside the best.
         **changes: Fields of the config to change, such as steps=30_000.
     """
-    if not (isinstance(seeds, int) and 1 <= seeds <= MOST_SEEDS):
-        raise ValueError(f"seeds={seeds} must be a whole number from 1 to {MOST_SEEDS}")
-    if not (isinstance(seed, int) and 0 <= seed <= 2**32 - seeds):
-        raise ValueError(f"seed={seed} must be a whole number, 0 or more, and all below 2**32")
-    if checkpoint_every is not None and not 0 <= checkpoint_every < math.inf:
-        raise ValueError(f"checkpoint_every={checkpoint_every} must be seconds, 0 or more")
-    if not (isinstance(keep, int) and keep >= 1):
-        raise ValueError(f"keep={keep} must be a whole number of at least 1")
+    asked.check_run(seeds, seed, checkpoint_every, keep)
     name = task if isinstance(task, str) else None
     if name is not None:
         find_task(name)
+    wanted = algorithm
     if config is None:
-        config = preset_config(algorithm, preset, name, jax.default_backend())
-    else:
-        algorithm = algorithm_of(config)
+        wanted = algorithm or "mbppo-lagrangian"
+        config = preset_config(wanted, preset, name, jax.default_backend())
     if name is None and isinstance(config, MBPPOConfig):
         config = replace(config, model="black-box")
-    config = _changed(config, changes)
+    config = asked.changed(config, changes)
+    algorithm = asked.check_algorithm(wanted, config)
     options = dict(task_options or {})
     if name is not None:
+        asked.check_options(name, options, config)
         make(name, **options)  # a wrong option is said before a folder exists
     folder = RunFolder.new(f"{name or 'own'}-{algorithm}", out)
     info = {
@@ -102,6 +98,7 @@ def train(
         "seeds": list(range(seed, seed + seeds)),
         "known": [],
         "device": device_name(),
+        "backend": jax.default_backend(),
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "started": time.strftime("%Y-%m-%d %H:%M:%S"),
         "started_at": time.time(),
@@ -141,27 +138,21 @@ def train_to_the_end(
     epochs = _epochs(task, config, seeds, options, telling, saved)
     policy, result = drive(folder, info, config, epochs, last, notes, quiet)
     result |= {"known": info["known"], "device": device_name()}
-    if isinstance(task, str):
-        observation = getattr(config, "model", getattr(config, "observation", None))
-        env = _make_task(task, options)(len(seeds) * EVALUATION_EPISODES, observation)
-        result["evaluation"] = evaluate_policy(
-            env, policy, seeds, EVALUATION_EPISODES, EVALUATION_SEED, config.cost_limit
-        )
-    folder.write_json("result.json", result)
+    with stop_at_once(f"stopped: {how_to_finish(folder, info)}"):
+        if isinstance(task, str):
+            observation = getattr(config, "model", getattr(config, "observation", None))
+            env = _make_task(task, options)(len(seeds) * EVALUATION_EPISODES, observation)
+            result["evaluation"] = evaluate_policy(
+                env, policy, seeds, EVALUATION_EPISODES, EVALUATION_SEED, config.cost_limit
+            )
+    try:
+        folder.write_json("result.json", result)
+    except OSError as error:
+        raise WriteFault(
+            f"{folder.path / 'result.json'} cannot be written: {error.strerror or error}. When "
+            f"that is put right: {how_to_finish(folder, info)}"
+        ) from None
     return folder.path
-
-
-def _changed(config: Any, changes: dict[str, Any]) -> Any:
-    from dataclasses import fields
-    from difflib import get_close_matches
-
-    names = [f.name for f in fields(config)]
-    for change in changes:
-        if change not in names:
-            near = get_close_matches(change, names, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ValueError(f"{type(config).__name__} has no field {change!r}{hint}")
-    return replace(config, **changes)
 
 
 def _epochs(
@@ -206,9 +197,12 @@ def task_knowledge(env: Any, model: str) -> Knowledge:
 def load_policies(path: str | Path) -> tuple[RunFolder, dict[str, Any], Any]:
     """A finished or running run: its folder, config.json and policies."""
     folder = RunFolder(Path(path))
-    if not folder.path.is_dir():
-        raise ValueError(f"{path} is not a run: there is no such folder")
-    return folder, folder.read_json("config.json"), folder.read_policy()
+    info, policy = read_info(folder), folder.read_policy()
+    if any(len(array) != len(info["seeds"]) for array in (*policy.weights, *policy.biases)):
+        raise ValueError(
+            f"{folder.path / 'policy.npz'} is not of this run, which has {len(info['seeds'])} seeds"
+        )
+    return folder, info, policy
 
 
 def evaluate(
@@ -242,7 +236,7 @@ def learning_curve(run: str | Path) -> Path:
     from surefoot.report.curves import draw_curve
 
     folder = RunFolder(Path(run))
-    info = folder.read_json("config.json")
+    info = read_info(folder)
     rows = folder.read_metrics()
     title = f"{info['task'] or 'own environment'}, {info['algorithm']} ({info['preset']})"
     return draw_curve(rows, info["config"]["cost_limit"], title, folder.path / "curve.png")
@@ -262,7 +256,7 @@ def film_run(
     from surefoot.envs.filming import film_env
 
     policy = policy_of(run, which)
-    info = RunFolder(Path(run)).read_json("config.json")
+    info = read_info(RunFolder(Path(run)))
     if info["task"] is None:
         raise ValueError(f"{run} was trained on an environment of your own, which draws itself")
     config = info["config"]

@@ -1,0 +1,405 @@
+"""Bad input of every kind: a sentence that names it, and never a traceback."""
+
+import json
+import shutil
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harness import TINY, start
+from surefoot import cli
+from surefoot.algorithms.collect import Collector
+from surefoot.algorithms.cpo import CPOConfig
+from surefoot.algorithms.mbppo_config import MBPPOConfig
+from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
+from surefoot.algorithms.trpo_lagrangian import TRPOLagrangianConfig
+from surefoot.envs.adapters import EnvironmentFault
+from surefoot.envs.tasks import TASKS, make
+from surefoot.learn.multiplier import MultiplierConfig
+from surefoot.learn.ppo import PPOConfig
+from surefoot.learn.trust_region import TrustRegionConfig
+from surefoot.policy import Policy
+from surefoot.runs import checkpoint as checkpoints
+from surefoot.runs import train as runs
+from surefoot.runs.checkpoint import Checkpoint, newest_sound, read_checkpoint, write_checkpoint
+from surefoot.runs.folder import RunFolder, config_dict
+from surefoot.runs.listing import describe_run, show_run
+from surefoot.runs.resume import backend_of, resume
+from surefoot.world.ensemble import EnsembleConfig
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run of two epochs, which must not be changed."""
+    return start("ppo-lagrangian", tmp_path_factory.mktemp("input") / "run", 2)
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    """A copy of it."""
+    return shutil.copytree(finished, tmp_path / "run")
+
+
+NUMBERS = st.one_of(
+    st.integers(-3, 3), st.floats(), st.just(10**30), st.none(), st.text(max_size=3), st.booleans(),
+    st.tuples(st.integers(-2, 2)), st.lists(st.floats(), max_size=2),
+)  # fmt: skip
+KINDS = (
+    PPOConfig, MultiplierConfig, EnsembleConfig, TrustRegionConfig, MBPPOConfig,
+    PPOLagrangianConfig, TRPOLagrangianConfig, CPOConfig,
+)  # fmt: skip
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.data())
+def test_no_config_takes_nonsense_or_breaks_down_over_it(data):
+    """A ValueError that names the field, or a config that survives being written down."""
+    kind = data.draw(st.sampled_from((*KINDS, *(type(t.defaults) for t in TASKS.values()))))
+    name = data.draw(st.sampled_from(sorted(config_dict(kind()))))
+    value = data.draw(NUMBERS)
+    try:
+        made = kind(**{name: value})
+    except ValueError as error:
+        assert name in str(error) or "extent=" in str(error)  # keepouts and extent go together
+        return
+    taken = getattr(made, name)
+    assert not (isinstance(taken, float) and not np.isfinite(taken))
+    whole = isinstance(getattr(kind(), name), int)
+    assert not isinstance(taken, int | float) or abs(taken) <= (10**12 if whole else 1e18)
+    assert isinstance(taken, type(getattr(kind(), name)) | int | float | type(None))
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "message"),
+    [
+        (MBPPOConfig, {"steps": 10**10}, r"steps=10000000000 must be at most 1,000,000,000"),
+        (PPOLagrangianConfig, {"steps": 10**13}, "must be at most 1,000,000,000,000"),
+        (MBPPOConfig, {"horizon": 10**7}, "horizon=10000000 must be at most 1,000,000"),
+        (PPOConfig, {"hidden": (8, 10**9)}, r"hidden=\(8, 1000000000\) must be at most 1,000,000"),
+        (CPOConfig, {"cost_limit": 1e300}, r"cost_limit=1e\+300 must be at most"),
+        (PPOConfig, {"initial_log_std": 300.0}, "initial_log_std = 300.0: must be from -20 to 5"),
+        (EnsembleConfig, {"activation": [1.0]}, "activation=.* must be one of 'silu', 'tanh'"),
+        (EnsembleConfig, {"weight_decay": (1.0,)}, "weight_decay=.* a tuple of 2 finite numbers"),
+    ],
+)
+def test_sizes_have_bounds(kind, field, message):
+    with pytest.raises(ValueError, match=message):
+        kind(**field)
+
+
+def test_large_limits_are_taken_as_they_are():
+    """A limit of a billion means none, also as a whole number."""
+    assert PPOLagrangianConfig(cost_limit=10**9, steps=10**11).cost_limit == 10**9
+
+
+WORDS = st.one_of(
+    st.sampled_from([
+        "train", "resume", "runs", "show", "evaluate", "export", "envs", "PointGoal", "RCCar",
+        "--steps", "--ppo.clip", "--ensemble.hidden", "--seeds", "--env", "hazards=-1", "level=9",
+        "extent=nan", "radius=[]", "--out", "--algorithm", "cpo", "--preset", "paper", "--keep",
+        "--checkpoint-every", "nan", "-1", "0", "1e9", "--json", "--multiplier", "pid", "--device",
+        "gpu", "--help", "--quiet", "--rollouts", "7", "num_envs=2", "task=1", "--observation",
+        "ego", "--which", "--size", "--every", "--view", "camera", "--tasks", "--num-envs",
+        "--threads", "--epochs", "--cost-limit", "--policy", "still", "x.gif", "x.npz", "run",
+        "--episodes", "--seed", str(10**30), "--horizon", ".", "--constrained", "ppo",
+    ]),
+    st.text(max_size=6),
+)  # fmt: skip
+COMMANDS = [
+    "train", "train PointGoal", "resume", "show", "runs", "evaluate", "diagnose", "export", "watch",
+    "watch RCCar --steps 1", "parity", "benchmark env", "benchmark train", "benchmark imagination",
+]  # fmt: skip
+
+
+def nothing_more(*_, **__):
+    raise ValueError("far enough")
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(command=st.sampled_from(COMMANDS), words=st.lists(WORDS, max_size=6))
+def test_no_command_line_ends_in_a_traceback(command, words, monkeypatch, tmp_path):
+    """Nothing but SystemExit, with a code of 0, 1 or 2, comes out of any words."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(RunFolder, "new", staticmethod(nothing_more))
+    monkeypatch.setattr("surefoot.envs.filming.save_clip", lambda frames, *_, **__: next(frames))
+    monkeypatch.setattr("surefoot.envs.benchmark._best", nothing_more)
+    monkeypatch.setattr("surefoot.runs.benchmark.islice", nothing_more)
+    monkeypatch.setattr("surefoot.runs.benchmark_imagination.task_knowledge", nothing_more)
+    with pytest.raises(SystemExit) as end:
+        cli.main([*command.split(), *words])
+    assert end.value.code in (0, 1, 2)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", str(10**12), str(10**30), "nan", "x", ""])
+def test_no_option_of_a_run_takes_any_value(value, run, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("surefoot.envs.filming.save_clip", lambda frames, *_, **__: next(frames))
+    for words in (
+        "watch run --steps 1 --size", "watch RCCar --steps 1 --every", "watch run --which",
+        "evaluate run --episodes 1 --seed", "export run p.npz --which", "export run",
+        "benchmark env --tasks PointGoal --threads", "diagnose run --horizon",
+    ):  # fmt: skip
+        monkeypatch.setattr("surefoot.envs.benchmark._best", nothing_more)
+        with pytest.raises(SystemExit) as end:
+            cli.main([*words.split(), value])
+        assert end.value.code in (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"algorithm": "ppo", "constrained": True}, "with constrained=True this is ppo-lagrangian"),
+        (
+            {"algorithm": "cpo", "config": PPOLagrangianConfig()},
+            "algorithm='cpo' contradicts .* a PPOLagrangianConfig, which is for ppo-lagrangian",
+        ),
+        (
+            {"algorithm": "ppo", "multiplier": MultiplierConfig(kind="pid")},
+            "multiplier='pid' contradicts algorithm='ppo', .* did you mean ppo-lagrangian",
+        ),
+        (
+            {"algorithm": "cpo", "observation": "refrence"},
+            "observation='refrence' must be one of reference, paper, ego; did you mean reference",
+        ),
+        (
+            {"algorithm": "cpo", "task_options": {"observation": "ego"}},
+            "option observation='ego' contradicts observation='paper' .* set observation instead",
+        ),
+        (
+            {"model": "ego", "task_options": {"observation": "paper"}},
+            "option observation='paper' contradicts model='ego' of the config",
+        ),
+        ({"task_options": {"num_envs": 2}}, "num_envs=2 is no option of a task"),
+    ],
+)
+def test_contradictions_are_explained_before_a_folder_exists(arguments, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        runs.train("PointGoal", out=tmp_path / "run", **arguments)
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_no_contradiction(tmp_path, monkeypatch):
+    monkeypatch.setattr(RunFolder, "new", staticmethod(nothing_more))
+    for arguments in (
+        {"algorithm": "cpo", "task_options": {"observation": "paper"}},
+        {"model": "black-box", "task_options": {"observation": "reference"}},
+        {"config": TINY["ppo"]},
+        {"algorithm": "cpo", "observation": "reference"},
+    ):
+        with pytest.raises(ValueError, match="far enough"):
+            runs.train("PointGoal", **arguments)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (None, "version is missing"),
+        ({"seeds": []}, r"seeds=\[\] must be numbers from 0"),
+        ({"seeds": ["a"]}, r"seeds=\['a'\] must be a list of whole numbers"),
+        ({"config": {}}, "steps is missing"),
+        ({"config": 3}, "config=3 must be a dict"),
+        ({"task_options": []}, "task_options=.* must be a dict"),
+        ({"task": 7}, "task=7 must be a text or None"),
+    ],
+)
+def test_an_edited_config_is_found_by_every_command(change, message, run, tmp_path, capsys):
+    """Without the checksum, as the first versions wrote it."""
+    info = RunFolder(run).read_json("config.json")
+    (run / "config.json").write_text(json.dumps({"a": 1} if change is None else {**info, **change}))
+    shutil.rmtree(run / "checkpoints")
+    for words in (
+        ("show", run), ("resume", run), ("evaluate", run), ("watch", run), ("export", run),
+    ):  # fmt: skip
+        with pytest.raises(SystemExit) as end:
+            cli.main([str(word) for word in words])
+        said = " ".join("".join(capsys.readouterr()).split())
+        assert end.value.code == (1 if words[0] == "show" else 2)
+        assert "config.json is damaged" in said
+    with pytest.raises(ValueError, match=message):
+        resume(run)
+    assert describe_run(run)["state"] == "damaged"
+
+
+def test_an_edited_config_is_mended_from_the_checkpoint(run):
+    expected = RunFolder(run).read_json("config.json")
+    (run / "config.json").write_text('{"a": 1}')
+    resume(run, quiet=True)
+    assert RunFolder(run).read_json("config.json") == expected
+
+
+def test_runs_of_the_first_versions_can_be_shown(run):
+    info = RunFolder(run).read_json("config.json")
+    for name in ("known", "tensorboard", "checkpoint_every", "keep", "started_at", "backend"):
+        del info[name]
+    (run / "config.json").write_text(json.dumps(info))
+    found = show_run(run)
+    assert found["problems"] == [] and found["config"]["keep"] == 2
+    assert backend_of(run) == "auto"
+
+
+def test_an_odd_result_is_found(run):
+    (run / "result.json").write_text('{"evaluation": {"reward": 1.0}, "real_steps": 80}')
+    assert "result.json is damaged: episodes is missing" in show_run(run)["problems"][0]
+    resume(run, quiet=True)
+    assert show_run(run)["state"] == "finished"
+
+
+@pytest.mark.parametrize("header", ["3", "[]", "{}", '{"format": 1}', "null"])
+def test_a_policy_with_an_odd_header_is_refused(header, tmp_path):
+    path = tmp_path / "policy.npz"
+    np.savez(path, header=np.array(header), low=np.zeros(1))
+    with pytest.raises(ValueError, match=r"damaged|not a policy: it has no high"):
+        Policy.load(path)
+
+
+def test_a_policy_of_other_seeds_is_refused(run):
+    RunFolder(run).read_policy().seed(0).save(run / "policy.npz")
+    with pytest.raises(ValueError, match=r"policy\.npz is not of this run, which has 2 seeds"):
+        runs.evaluate(run, 1)
+
+
+def named(path):
+    """A checkpoint under the name that its bytes demand."""
+    with path.open("rb") as file:
+        return path.rename(path.with_name(f"epoch-000001.{checkpoints._digest(file)}.npz"))
+
+
+@pytest.mark.parametrize("meta", ["3", "[]", "{}", '{"format": 1}', '{"format": 1, "epoch": 7}'])
+def test_a_checkpoint_that_tells_odd_things_is_refused(meta, tmp_path):
+    path = tmp_path / "made.npz"
+    np.savez(path, meta=np.array(meta))
+    with pytest.raises(checkpoints.Damaged, match="is not a checkpoint"):
+        read_checkpoint(named(path))
+
+
+def test_a_checkpoint_that_cannot_be_unpacked_is_refused(tmp_path):
+    """Its checksum is right, and what is in it is not a compressed stream."""
+    path = tmp_path / "made.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("meta.npy", b"\0" * 999)
+    data = bytearray(path.read_bytes())
+    data[38:44] = b"\xff" * 6  # the stream begins after a header of 30 bytes and the name
+    path.write_bytes(data)
+    with pytest.raises(checkpoints.Damaged, match="is not a checkpoint"):
+        read_checkpoint(named(path))
+
+
+@pytest.mark.parametrize("lost", ["metrics", "totals/steps", "version", "collector/rngs/0"])
+def test_a_checkpoint_that_lacks_something_is_refused(lost, run):
+    last, _ = newest_sound(run / "checkpoints")
+    shutil.rmtree(run / "checkpoints")
+    (run / "result.json").unlink()
+    without = lambda values: {k: v for k, v in values.items() if k != lost}
+    write_checkpoint(
+        run / "checkpoints", Checkpoint(without(last.meta | {"epoch": 1}), without(last.arrays))
+    )
+    with pytest.raises(ValueError, match=f"{lost} is missing|does not fit .*: KeyError: '0'"):
+        resume(run, steps=200, quiet=True)
+
+
+def test_metrics_follow_the_columns_that_are_there(tmp_path):
+    folder = RunFolder(tmp_path)
+    folder.append_metrics([{"a": 1, "b": 2}])
+    folder.append_metrics([{"b": 4, "a": 3}])
+    assert folder.metrics_bytes() == b"a,b\r\n1,2\r\n3,4\r\n"
+    with pytest.raises(ValueError, match=r"other columns .* \(new: c; gone: b\)"):
+        folder.append_metrics([{"a": 5, "c": 6}])
+    assert folder.metrics_bytes() == b"a,b\r\n1,2\r\n3,4\r\n"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (b",cost,", b",price,", "it has no column cost"),
+        (b"epoch", b"lap", "it has no column 'epoch'"),
+        (b"0,1,40", b"0,inf,40", "damaged in row 1"),
+    ],
+)
+def test_metrics_that_lack_something_are_found(before, after, message, run):
+    path = run / "metrics.csv"
+    path.write_bytes(path.read_bytes().replace(before, after, 1))
+    with pytest.raises(ValueError, match=message):
+        runs.learning_curve(run)
+    assert show_run(run)["state"] == "damaged"
+
+
+def test_a_resume_refuses_other_columns_before_it_trains(run):
+    """Those that every run has; the rest is compared when the first row is to be written."""
+    last, _ = newest_sound(run / "checkpoints")
+    text = last.arrays["metrics"].tobytes().replace(b",cost,", b",price,", 1)
+    arrays = {**last.arrays, "metrics": np.frombuffer(text, np.uint8)}
+    write_checkpoint(run / "checkpoints", Checkpoint({**last.meta, "epoch": 3}, arrays))
+    with pytest.raises(ValueError, match="it has no column cost"):
+        resume(run, steps=200, quiet=True)
+
+
+def test_a_folder_that_is_no_run_is_left_as_it_was(tmp_path):
+    (tmp_path / "letter.txt").write_text("dear")
+    with pytest.raises(ValueError, match=r"is not a run: it has no config\.json"):
+        resume(tmp_path)
+    assert [p.name for p in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_a_run_goes_on_where_it_has_learned(run, monkeypatch):
+    assert RunFolder(run).read_json("config.json")["backend"] == "cpu"
+    asked = []
+    monkeypatch.setattr("surefoot.runs.device.use_device", asked.append)
+    for words in ([], ["--device", "gpu"]):
+        with pytest.raises(SystemExit):
+            cli.main(["resume", str(run), "--quiet", *words])
+    folder = RunFolder(run)
+    folder.write_json("config.json", folder.read_json("config.json") | {"backend": "gpu"})
+    assert asked == ["cpu", "gpu"] and backend_of(run) == "gpu"
+
+
+def faulty(harm):
+    """Environments that bypass the adapter, whose steps come out changed."""
+    env = make("RCCar", num_envs=2, max_episode_steps=5)
+    collector, step = Collector(env, [0], 2), env.step
+    for _ in range(4):
+        env.step(np.zeros((2, 2)))
+    env.step = lambda actions: harm(*step(actions))
+    return collector
+
+
+def without(o, r, e, t, info):
+    return o, r, e, t, {"cost": info["cost"]}
+
+
+def wrong_end(o, r, e, t, info):
+    return o, r, e, t, {**info, "final_obs": info["final_obs"] + [[0.0], [np.inf]]}
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (lambda o, r, *rest: (o, r * np.nan, *rest), "environment 0, step 4 .*: reward is nan"),
+        (lambda o, r, *rest: (o[:1], r, *rest), r"observation has shape \(1, 4\), not \(2, 4\)"),
+        (lambda o, r, *rest: (o.astype(str), r, *rest), "observation is <U.*, not numbers"),
+        (lambda o, r, *rest: (o, np.array([None, 1]), *rest), "reward is object, not numbers"),
+        (lambda o, r, e, *rest: (o, r, e[:1], *rest), r"terminated has shape \(1,\), not \(2,\)"),
+        (lambda *all_: 1 / 0, "ZeroDivisionError"),
+        (without, "environment 0, step 4 .*: the episode ended, but info has no final_obs"),
+        (wrong_end, "environment 1, step 4 .*: final_obs is .*inf"),
+    ],
+)
+def test_an_environment_without_the_adapter_is_checked_too(harm, words):
+    with pytest.raises(EnvironmentFault, match=words):
+        faulty(harm)._step(np.zeros((2, 2)), 4)
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [(lambda o: o * np.nan, "reset: observation is"), (lambda o: o[:, :2], r"shape \(2, 2\)")],
+)
+def test_first_observations_are_checked(harm, words):
+    env = make("RCCar", num_envs=2)
+    reset = env.reset
+    env.reset = lambda **options: (harm(reset(**options)[0]), {})
+    with pytest.raises(EnvironmentFault, match=words):
+        Collector(env, [0], 2)
