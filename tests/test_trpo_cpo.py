@@ -112,15 +112,16 @@ def test_cpo_measures_its_limit_per_step():
 TWO_LIMIT = 6.0
 TWO = {
     "trpo-lagrangian": TRPOLagrangianConfig(
-        steps=60 * 64 * 20,
+        steps=90 * 64 * 20,
         cost_limit=TWO_LIMIT,
         steps_per_epoch=64 * 20,
         trpo=TrustRegionConfig(
-            gamma=0.95, gae_lambda=0.9, hidden=(16,), delta=0.03, critic_epochs=20,
+            gamma=0.95, gae_lambda=0.9, hidden=(16,), delta=0.015, critic_epochs=20,
             critic_learning_rate=5e-3,
         ),
+        # Gentle, or price and policy swing about the limit.
         multiplier=MultiplierConfig(
-            kind="pid", initial=0.3, smoothing=0.5, integral_gain=0.05, proportional_gain=0.5
+            kind="pid", initial=0.3, smoothing=0.8, integral_gain=0.03, proportional_gain=0.2
         ),
     ),
     "cpo": CPOConfig(

@@ -99,7 +99,7 @@ def _default(task: str | None, device: str) -> MBPPOConfig:
             kind="softplus",
             initial=0.07,
             learning_rate=0.02 if small else 0.006,
-            maximum=1.0 if small else None,
+            maximum=0.8 if small else None,
         ),
         ensemble=EnsembleConfig(
             members=5 if small else 8,
