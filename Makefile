@@ -1,13 +1,14 @@
 # Everything from a bare python3 (3.11 or newer), make and git:
 #   make train    train MBPPO-Lagrangian on PointGoal on the CPU, with live progress
 #   make test     run the tests
+#   make smoke    run every algorithm in small, from training to the report page
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
 
-.PHONY: setup train test test-all lint types clean
+.PHONY: setup train test test-all smoke lint types clean
 
 setup: $(READY)
 
@@ -25,6 +26,11 @@ test: setup
 
 test-all: setup
 	$(BIN)/python -m pytest -n 2
+
+# Anew every time: what is there already would not be tried.
+smoke: setup
+	rm -rf .cache/smoke
+	$(BIN)/surefoot reproduce smoke --device cpu --jobs 2 --out .cache/smoke
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks examples

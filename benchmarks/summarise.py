@@ -26,6 +26,11 @@ def summarise(path: Path, at: list[int]) -> None:
             spread = f" ± {values.std(ddof=1):.1f}" if len(values) > 1 else ""
             parts.append(f"{name} {values.mean():.1f}{spread} (max {values.max():.1f})")
         print(f"  {int(step):>9,} real steps: " + ", ".join(parts))
+    times = sorted({(row["steps"], row["seconds"]) for row in rows if row["seed"] == seeds[0]})
+    if len(times) > 2:
+        # The median: the first epochs compile, and a run may have been interrupted.
+        rate = np.median(np.divide(*np.diff(np.array(times), axis=0).T))
+        print(f"  {rate:,.0f} real steps/s per seed; 450,000 would take {450_000 / rate:,.0f} s")
     result = path / "result.json"
     if result.exists():
         found = json.loads(result.read_text())

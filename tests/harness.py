@@ -8,6 +8,8 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +17,12 @@ import numpy as np
 from surefoot.algorithms.cpo import CPOConfig
 from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
+from surefoot.algorithms.sac import SACConfig
+from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.algorithms.trpo_lagrangian import TRPOLagrangianConfig
+from surefoot.learn.planner import PlannerConfig
 from surefoot.learn.ppo import PPOConfig
+from surefoot.learn.sac import SACLearnerConfig
 from surefoot.learn.trust_region import TrustRegionConfig
 from surefoot.runs.checkpoint import newest_sound
 from surefoot.runs.folder import RunFolder
@@ -26,12 +32,29 @@ from surefoot.world.ensemble import EnsembleConfig
 
 PPO = PPOConfig(hidden=(8,), epochs=2, critic_epochs=2, minibatches=2, normalise_observations=True)
 REAL = {"cost_limit": 1.0, "steps_per_epoch": 40}
+SAC = SACLearnerConfig(hidden=(8,), batch_size=16)
+OFF = {
+    "environments": 2,
+    "random_steps": 60,
+    "update_every": 10,
+    "updates": 5,
+    "replay": 90,
+    **REAL,
+}
 TRUST = TrustRegionConfig(hidden=(8,), critic_epochs=2)
 TINY = {
     "ppo-lagrangian": PPOLagrangianConfig(ppo=PPO, **REAL),
     "ppo": PPOLagrangianConfig(constrained=False, ppo=PPO, **REAL),
     "trpo-lagrangian": TRPOLagrangianConfig(trpo=TRUST, **REAL),
     "cpo": CPOConfig(cpo=TRUST, **REAL),
+    "sac": SACConfig(sac=SAC, **OFF),
+    "safe-loop": SafeLoopConfig(
+        sac=SAC, refit_every=20, model="ego",
+        planner=PlannerConfig(
+            horizon=3, samples=8, actor_share=0.25, particles=1, iterations=2, fewest_safe=2
+        ),
+        ensemble=EnsembleConfig(members=3, elites=2, hidden=(8,), max_steps=20), **OFF,
+    ),
     "mbppo-lagrangian": MBPPOConfig(
         cost_limit=1.0, episodes=2, model="ego", horizon=5, rollouts=12, carry=0.5,
         replay_share=0.25, passes=3, pr_rollouts=6, pr_horizon=5, ppo=PPO,
@@ -40,6 +63,18 @@ TINY = {
 }  # fmt: skip
 PER_EPOCH = 40
 TASK = {"max_episode_steps": 20}
+
+
+@contextmanager
+def child(*words: str, **pipes: int) -> Iterator[subprocess.Popen]:
+    """A Python process that does not outlive the test, however that ends."""
+    with subprocess.Popen(
+        [sys.executable, *words], stdout=subprocess.PIPE, text=True, **pipes
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
 
 
 def start(algorithm: str, out: Path, epochs: int, **options) -> Path:

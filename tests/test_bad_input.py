@@ -15,11 +15,14 @@ from surefoot.algorithms.collect import Collector
 from surefoot.algorithms.cpo import CPOConfig
 from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
+from surefoot.algorithms.sac import SACConfig
+from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.algorithms.trpo_lagrangian import TRPOLagrangianConfig
 from surefoot.envs.adapters import EnvironmentFault
 from surefoot.envs.tasks import TASKS, make
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
+from surefoot.learn.sac import SACLearnerConfig
 from surefoot.learn.trust_region import TrustRegionConfig
 from surefoot.policy import Policy
 from surefoot.runs import checkpoint as checkpoints
@@ -49,7 +52,8 @@ NUMBERS = st.one_of(
 )  # fmt: skip
 KINDS = (
     PPOConfig, MultiplierConfig, EnsembleConfig, TrustRegionConfig, MBPPOConfig,
-    PPOLagrangianConfig, TRPOLagrangianConfig, CPOConfig,
+    PPOLagrangianConfig, TRPOLagrangianConfig, CPOConfig, SACLearnerConfig, SACConfig,
+    SafeLoopConfig,
 )  # fmt: skip
 
 

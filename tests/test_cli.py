@@ -26,23 +26,6 @@ def typed(*words: str) -> subprocess.CompletedProcess:
     return subprocess.run([program, *words], capture_output=True, text=True)
 
 
-@pytest.fixture
-def call(capsys):
-    """Exit code, stdout and stderr of a command, in this process."""
-
-    def call(*words: str) -> tuple[int, str, str]:
-        code = 0
-        try:
-            cli.main(list(words))
-        except SystemExit as end:
-            code = end.code if isinstance(end.code, int) else 0
-        seen = capsys.readouterr()
-        assert "Traceback" not in seen.out + seen.err
-        return code, seen.out, seen.err
-
-    return call
-
-
 def test_help_names_every_command():
     done = typed("--help")
     assert done.returncode == 0 and not done.stderr

@@ -12,7 +12,6 @@ import pytest
 
 import surefoot
 from harness import TASK, TINY
-from surefoot import cli
 from surefoot.algorithms import mbppo_lagrangian
 from surefoot.algorithms.collect import Experience, numpy_policy
 from surefoot.algorithms.mbppo_lagrangian import World
@@ -49,20 +48,6 @@ def model(*matrices, std=0.0, binary=0):
     matrices = np.stack(matrices)
     offsets = np.zeros((len(matrices), matrices.shape[-1]))
     return linear_ensemble(matrices, offsets, matrices.shape[-1] - binary, std)
-
-
-@pytest.fixture
-def call(capsys):
-    """Exit code, stdout and stderr of a command."""
-
-    def call(*words: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as end:
-            cli.main(list(words))
-        seen = capsys.readouterr()
-        assert "Traceback" not in seen.out + seen.err
-        return int(end.value.code or 0), seen.out, seen.err
-
-    return call
 
 
 # One step ahead
@@ -381,12 +366,16 @@ def untrained_run(path, env, task, model_name="black-box", algorithm="mbppo-lagr
     arrays = to_arrays({"state": state, "totals": {"steps": np.array(40)}})
     policy = numpy_policy(state.learner, world.actions)
     arrays |= {f"policy/{name}": x for name, x in policy.arrays().items()}
+    arrays |= {"metrics": np.zeros(0, np.uint8), "collector/obs": np.zeros((4, 1))}
+    said = {"version": "0", "device": "none"}
     info = {
         "algorithm": algorithm, "task": task, "task_options": TASK if task else {}, "seeds": [3, 4],
-        "known": list(know.known), "config": asdict(config), **info,
+        "known": list(know.known), "config": asdict(config), "preset": "default", "started": "",
+        **said, **info,
     }  # fmt: skip
+    meta = {"epoch": 1, "seconds": 1.0, "save_seconds": 0.0, "info": info, **said}
     path.mkdir()
-    write_checkpoint(path / "checkpoints", Checkpoint({"epoch": 1, "info": info}, arrays))
+    write_checkpoint(path / "checkpoints", Checkpoint(meta, arrays))
     return path
 
 
@@ -490,6 +479,9 @@ def test_what_cannot_be_diagnosed_says_why(tmp_path, call):
     path.write_bytes(path.read_bytes()[:-1])
     code, _, err = call("diagnose", str(run))
     assert code == 2 and "is damaged" in err
+    odd = untrained_run(tmp_path / "odd", env, "RCCar", "ego", seeds="three")
+    code, _, err = call("diagnose", str(odd))
+    assert code == 2 and "seeds='three' must be a list of whole numbers" in err
 
 
 # How fast
@@ -529,7 +521,7 @@ def test_benchmark_imagination_as_a_user_types_it(call, monkeypatch):
     assert code == 2 and "did you mean PointGoal" in err
 
 
-def test_the_fastest_window_counts(monkeypatch):
+def test_thefastest_window_counts(monkeypatch):
     """Calls of 2, 4, 1 and 3 seconds in windows of one call each; the first one compiles."""
     clock, calls = [0.0], iter((9.0, 2.0, 4.0, 1.0, 3.0))
 
@@ -539,4 +531,4 @@ def test_the_fastest_window_counts(monkeypatch):
     monkeypatch.setattr(benchmark_imagination.time, "perf_counter", lambda: clock[0])
     monkeypatch.setattr(benchmark_imagination, "SECONDS", 4.0)
     monkeypatch.setattr(benchmark_imagination, "WINDOWS", 4)
-    assert benchmark_imagination._fastest(call) == 1.0
+    assert benchmark_imagination.fastest(call) == 1.0

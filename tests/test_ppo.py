@@ -14,6 +14,7 @@ from surefoot.learn.descent import minibatch
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.networks import kl
 from surefoot.learn.ppo import Batch, PPOConfig
+from toys import BANDIT_PPO
 
 SMALL = PPOConfig(hidden=(8,), epochs=3, critic_epochs=2, kl_stop=None)
 update = jax.jit(ppo.update, static_argnums=0)
@@ -51,16 +52,7 @@ def test_constrained_bandit_reaches_its_optimum():
     lambda settles at 2 over their deviation: of -(e - 1)^2 with e ~ N(0, s), sqrt(4 s^2 + 2 s^4).
     The deviation s is held at its floor.
     """
-    config = PPOConfig(
-        hidden=(8,),
-        actor_learning_rate=1e-2,
-        epochs=4,
-        critic_epochs=1,
-        minibatches=4,
-        kl_stop=0.05,
-        initial_log_std=-1.0,
-        minimum_log_std=-1.0,
-    )
+    config = BANDIT_PPO
     prices = MultiplierConfig(initial=0.0)
     learner = ppo.init(config, prices, 1, 1, False, 1, jax.random.key(0))
     obs = jnp.ones((1, 512, 1))

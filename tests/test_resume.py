@@ -3,14 +3,13 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import harness
 import surefoot
 from harness import PPO, TINY, came_to, differences, start
 from surefoot import cli
@@ -235,17 +234,13 @@ def test_the_last_and_the_best_checkpoints_are_kept(tmp_path):
 def test_only_one_process_writes_a_run(tmp_path):
     folder = RunFolder(tmp_path)
     assert not folder.is_running()
-    holder = subprocess.Popen(
-        [
-            sys.executable, "-c",
-            "import sys, time\nfrom pathlib import Path\n"
-            "from surefoot.runs.folder import RunFolder\n"
-            f"with RunFolder(Path({str(tmp_path)!r})).locked():\n"
-            "    print('ready', flush=True)\n    time.sleep(60)\n",
-        ],
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    with holder:
+    script = (
+        "import sys, time\nfrom pathlib import Path\n"
+        "from surefoot.runs.folder import RunFolder\n"
+        f"with RunFolder(Path({str(tmp_path)!r})).locked():\n"
+        "    print('ready', flush=True)\n    time.sleep(60)\n"
+    )
+    with harness.child("-c", script) as holder:
         assert holder.stdout is not None and holder.stdout.readline() == "ready\n"
         assert folder.is_running()
         with pytest.raises(ValueError, match=f"written by process {holder.pid}"):
@@ -270,8 +265,7 @@ with interrupt.Interrupt(lambda: say("first"), lambda: say("saved")):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_long_step_is_ended_after_the_grace_period(number):
-    script = [sys.executable, "-c", STUBBORN, "0.5"]
-    with subprocess.Popen(script, stdout=subprocess.PIPE, text=True) as child:
+    with harness.child("-c", STUBBORN, "0.5") as child:
         assert child.stdout is not None and child.stdout.readline() == "ready\n"
         asked = time.monotonic()
         child.send_signal(number)
@@ -281,8 +275,7 @@ def test_a_long_step_is_ended_after_the_grace_period(number):
 
 
 def test_a_second_signal_stops_at_once():
-    script = [sys.executable, "-c", STUBBORN, "60"]
-    with subprocess.Popen(script, stdout=subprocess.PIPE, text=True) as child:
+    with harness.child("-c", STUBBORN, "60") as child:
         assert child.stdout is not None and child.stdout.readline() == "ready\n"
         child.send_signal(signal.SIGINT)
         assert child.stdout.readline() == "first\n"

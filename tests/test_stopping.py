@@ -4,12 +4,13 @@ import errno
 import os
 import signal
 import subprocess
-import sys
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
+import harness
 from harness import PPO, came_to, differences, start
 from surefoot import cli
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
@@ -36,11 +37,10 @@ train("PointGoal", config=harness.TINY["ppo"], seeds=2, out=sys.argv[2], steps=s
 """
 
 
-def training(out: Path, epochs: int) -> subprocess.Popen:
+def training(out: Path, epochs: int) -> AbstractContextManager[subprocess.Popen]:
     """A process that trains, and writes only the first and the last epoch by itself."""
-    script = [sys.executable, "-c", TRAIN, str(Path(__file__).parent), str(out), str(epochs)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    return subprocess.Popen(script, text=True, **pipes)
+    words = ("-c", TRAIN, str(Path(__file__).parent), str(out), str(epochs))
+    return harness.child(*words, stderr=subprocess.PIPE)
 
 
 def test_sigterm_in_training_writes_the_epoch_that_was_only_in_memory(tmp_path):
@@ -202,8 +202,7 @@ with interrupt.Interrupt(first, lambda: print("saved", flush=True)):
 
 
 def test_signals_are_heard_though_nothing_can_be_said():
-    script = [sys.executable, "-c", DEAF]
-    with subprocess.Popen(script, stdout=subprocess.PIPE, text=True) as child:
+    with harness.child("-c", DEAF) as child:
         assert child.stdout is not None and child.stdout.readline() == "ready\n"
         child.send_signal(signal.SIGTERM)
         assert child.stdout.read() == "first\nsaved\n"

@@ -16,25 +16,15 @@ from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.algorithms.trpo_lagrangian import TRPOLagrangianConfig
 from surefoot.envs.adapters import adapt
 from surefoot.learn.multiplier import MultiplierConfig
-from surefoot.learn.ppo import Batch, PPOConfig
+from surefoot.learn.ppo import Batch
 from surefoot.learn.trust_region import TrustRegionConfig
 from surefoot.runs.evaluation import evaluate_policy
 from surefoot.spaces import ActionSpec
-from toys import Drift, Script, TwoState
+from toys import BANDIT_PPO, Drift, Script, TwoState
 
 BANDIT = Sizes(1, ActionSpec(1, low=(-9.0,), high=(9.0,)), 1)
 REGION = TrustRegionConfig(hidden=(8,), critic_epochs=1, initial_log_std=-1.0, minimum_log_std=-1.0)
 FROM_ZERO = MultiplierConfig(initial=0.0)
-BANDIT_PPO = PPOConfig(
-    hidden=(8,),
-    actor_learning_rate=1e-2,
-    epochs=4,
-    critic_epochs=1,
-    minibatches=4,
-    kl_stop=0.05,
-    initial_log_std=-1.0,
-    minimum_log_std=-1.0,
-)
 ALGORITHMS = {
     "ppo-lagrangian": (
         ppo_lagrangian,
@@ -87,6 +77,8 @@ def test_cpo_recovers_from_beyond_the_limit():
     mode, metrics = play_bandit(*ALGORITHMS["cpo"], rounds=60, start=2.0)
     assert mode[0] < 2.0 and metrics["recovery"][0] == 1
     assert (metrics["recovery"][:8] == 1).all() and (np.diff(mode[:8]) < 0).all()
+    # The cost is the action itself, so what is expected of a step is what the mode moves by.
+    np.testing.assert_allclose(metrics["expected_cost_change"][1:8], np.diff(mode[:8]), rtol=0.15)
     assert mode[-20:].mean() == pytest.approx(1.0, abs=0.05)
     assert metrics["recovery"][-20:].mean() < 0.3 and metrics["binding"][-20:].mean() > 0.5
 

@@ -6,7 +6,20 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from scipy.optimize import linprog
 
+from surefoot.learn.ppo import PPOConfig
 from surefoot.world.ensemble import Ensemble, Members
+
+BANDIT_PPO = PPOConfig(
+    hidden=(8,),
+    actor_learning_rate=1e-2,
+    epochs=4,
+    critic_epochs=1,
+    minibatches=4,
+    kl_stop=0.05,
+    initial_log_std=-1.0,
+    minimum_log_std=-1.0,
+)
+"""Settings under which PPO solves a bandit of one state."""
 
 
 class Drift(gym.Env):

@@ -13,6 +13,9 @@ from rich.table import Table
 from tyro.conf import Positional
 
 from surefoot.cli_model import benchmark_imagination, diagnose
+from surefoot.cli_plan import benchmark_planner
+from surefoot.cli_report import compare
+from surefoot.cli_reproduce import reproduce
 from surefoot.cli_runs import evaluate, export, print_result, resume, runs, show
 
 out = Console(highlight=False, soft_wrap=True)
@@ -111,7 +114,8 @@ def train(argv: list[str]) -> int:
 
         Args:
             task: A task's name; see surefoot envs.
-            algorithm: mbppo-lagrangian, ppo-lagrangian, ppo, trpo-lagrangian or cpo.
+            algorithm: mbppo-lagrangian, ppo-lagrangian, ppo, trpo-lagrangian, cpo, sac or
+                safe-loop.
             preset: default or paper.
             seeds: How many seeds to train side by side.
             seed: The first seed.
@@ -279,6 +283,8 @@ COMMANDS: dict[str, tuple[Callable[..., Any], str]] = {
     "runs": (runs, "list runs with their state"),
     "show": (show, "show a run and check its files"),
     "evaluate": (evaluate, "evaluate a run on fresh episodes"),
+    "compare": (compare, "compare runs: statistics, figures and a page"),
+    "reproduce": (reproduce, "run an experiment of the paper and write its page"),
     "diagnose": (diagnose, "tell how far to believe a run's learned model"),
     "export": (export, "write a run's policy to a file that needs only numpy"),
     "envs": (envs, "list the tasks with their sizes and options"),
@@ -287,6 +293,7 @@ COMMANDS: dict[str, tuple[Callable[..., Any], str]] = {
     "benchmark env": (benchmark_env, "steps per second of the environments"),
     "benchmark train": (benchmark_train, "steps per second of training"),
     "benchmark imagination": (benchmark_imagination, "imagined steps per second"),
+    "benchmark planner": (benchmark_planner, "planned steps per second"),
 }
 
 
@@ -314,8 +321,8 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(2)
     try:
         command = COMMANDS[name][0]
-        if command is train:
-            code = train(argv[words:])
+        if command in (train, evaluate):  # which choose by themselves what they parse
+            code = command(argv[words:])
         else:
             code = tyro.cli(command, args=argv[words:], prog=f"surefoot {name}")
     except (ValueError, OSError, RuntimeError, MemoryError) as error:

@@ -58,35 +58,74 @@ def print_result(path: Path) -> None:
     )
 
 
-def evaluate(
-    run: Positional[Path],
-    episodes: int = 100,
-    seed: int | None = None,
-    deterministic: bool = False,
-    json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
-) -> None:
-    """Evaluate a run's policies on fresh episodes.
-
-    Args:
-        run: The run's folder.
-        episodes: Episodes per seed.
-        seed: Where the environments' seeds start.
-        deterministic: Act by the policy's mode instead of drawing from it.
-        json_: Print one JSON object.
-    """
+def evaluate(argv: list[str]) -> int:
+    """Evaluate a run. What is parsed is made here, for the planner's settings need JAX."""
+    from surefoot.learn.planner import PlannerConfig
     from surefoot.runs import train as runs
 
-    first = runs.EVALUATION_SEED if seed is None else seed
-    found = runs.evaluate(run, episodes, first, deterministic)
-    if json_:
-        print(json.dumps(found, indent=1))
-        return
-    for row in [*found["seeds"], {**found, "seed": "all"}]:
-        out.print(
-            f"seed {row['seed']}: reward {row['reward']:.2f}, cost {row['cost']:.1f} (limit "
-            f"{found['cost_limit']:g}), within the limit {row['within_limit']:.0%}, mean of the "
-            f"worst tenth {row['cost_cvar']:.1f}"
-        )
+    usual = PlannerConfig()
+
+    def command(
+        run: Positional[Path],
+        episodes: int = 100,
+        seed: int | None = None,
+        deterministic: bool = False,
+        plan: Literal["look-ahead", "filter"] | None = None,
+        planner: PlannerConfig = usual,
+        json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
+    ) -> None:
+        """Evaluate a run's policies on fresh episodes, as they are or with a planner on top.
+
+        Args:
+            run: The run's folder.
+            episodes: Episodes per seed.
+            seed: Where the environments' seeds start.
+            deterministic: Act by the policy's mode instead of drawing from it.
+            plan: Plan every step with the run's model: look-ahead does as planned (so does --plan
+                alone), filter keeps the policy's action unless it might cost too much.
+            planner: How to plan; a run of safe-loop plans as it did unless something is said.
+            json_: Print one JSON object.
+        """
+        first = runs.EVALUATION_SEED if seed is None else seed
+        said = None if planner == usual else planner
+        found = runs.evaluate(run, episodes, first, deterministic, plan, said)
+        if json_:
+            print(json.dumps(found, indent=1))
+        else:
+            out.print("\n".join(_evaluation(found)), markup=False)
+
+    tyro.cli(command, args=_plan_in_full(argv), prog="surefoot evaluate")
+    return 0
+
+
+def _plan_in_full(argv: list[str]) -> list[str]:
+    """`--plan` alone, at the end or before another option or a folder, means look-ahead."""
+    full = []
+    for word, after in zip(argv, [*argv[1:], None], strict=True):
+        full.append(word)
+        alone = after is None or after.startswith("-") or Path(after).is_dir()
+        if word == "--plan" and alone:
+            full.append("look-ahead")
+    return full
+
+
+def _evaluation(found: dict[str, Any]) -> list[str]:
+    """A line for every seed, and how was planned."""
+    lines = [
+        f"seed {row['seed']}: reward {row['reward']:.2f}, cost {row['cost']:.1f} (limit "
+        f"{found['cost_limit']:g}), within the limit {row['within_limit']:.0%}, mean of the "
+        f"worst tenth {row['cost_cvar']:.1f}"
+        for row in [*found["seeds"], {**found, "seed": "all"}]
+    ]
+    if "plan" in found:
+        plan = found["plan"]
+        words = [f"{plan['how']}: a plan was followed at {plan['followed']:.1%} of the steps"]
+        if plan["safe"] is not None:
+            words.append(f"{plan['safe']:.1%} of these plans were safe")
+        if plan["plans_per_second"] is not None:
+            words.append(f"{plan['plans_per_second']:,.0f} plans/s")
+        lines.append(", ".join(words))
+    return lines
 
 
 def export(

@@ -8,15 +8,25 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
-FORMAT = 1
+Kind = Literal["gaussian", "categorical", "squashed"]
+FORMATS: dict[Kind, int] = {"gaussian": 1, "categorical": 1, "squashed": 2}
+"""Of the files; versions that do not know a squashed policy refuse its number."""
+LOG_STD_RANGE = (-20.0, 2.0)
+"""Of a squashed policy, whose network could ask for more."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A Gaussian policy over [A], or a categorical one over A choices.
+    """A policy over actions [A], or over A choices; its `kind` follows from what it has.
+
+    - gaussian: tanh layers give the mean, `log_std` is the same everywhere; clipped to the bounds.
+    - categorical: tanh layers give logits.
+    - squashed: layers of rectified units give mean and log_std; a hyperbolic tangent of what is
+      drawn fits it into the bounds.
 
     All arrays may carry a leading axis of seeds, in which case observations do too.
     """
@@ -26,7 +36,7 @@ class Policy:
     biases: tuple[np.ndarray, ...]
     """Of each layer, [out]."""
     log_std: np.ndarray | None
-    """[A], or None for a categorical policy."""
+    """[A]; None where the network gives it, and for a categorical policy."""
     low: np.ndarray
     """Least action, [A]; empty for a categorical policy."""
     high: np.ndarray
@@ -35,13 +45,21 @@ class Policy:
     """Of the observations, [D], where they are scaled."""
     std: np.ndarray | None = None
 
+    @property
+    def kind(self) -> Kind:
+        if self.log_std is not None:
+            return "gaussian"
+        return "squashed" if self.low.size else "categorical"
+
     def heads(self, obs: np.ndarray) -> np.ndarray:
-        """Means [..., A] of the actions, or logits."""
+        """Means [..., A] of the actions, or logits; means and log_std [..., 2 A] if squashed."""
         x = np.asarray(obs, np.float32)
         if self.mean is not None and self.std is not None:
             x = np.clip((x - self.mean[..., None, :]) / self.std[..., None, :], -10.0, 10.0)
+        squashed = self.kind == "squashed"
         for w, b in zip(self.weights[:-1], self.biases[:-1], strict=True):
-            x = np.tanh(x @ w + b[..., None, :])
+            x = x @ w + b[..., None, :]
+            x = np.maximum(x, 0.0) if squashed else np.tanh(x)
         return x @ self.weights[-1] + self.biases[-1][..., None, :]
 
     def sample(self, obs: np.ndarray, noise: np.ndarray) -> np.ndarray:
@@ -50,14 +68,18 @@ class Policy:
         Standard normal noise; for a categorical policy uniform noise, and actions [..., N].
         """
         heads = self.heads(obs)
-        if self.log_std is None:
+        if self.log_std is not None:
+            return heads + np.exp(self.log_std)[..., None, :] * noise
+        if self.kind == "categorical":
             return np.argmax(heads - np.log(-np.log(noise)), -1)
-        return heads + np.exp(self.log_std)[..., None, :] * noise
+        mean, log_std = np.split(heads, 2, -1)
+        unit = np.tanh(mean + np.exp(np.clip(log_std, *LOG_STD_RANGE)) * noise)
+        return self.low + (unit + 1) / 2 * (self.high - self.low)
 
     def act(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
         """Actions for observations [D] or [N, D], within bounds: the mode, or drawn with `rng`."""
         rows = np.atleast_2d(obs)
-        if self.log_std is None:
+        if self.kind == "categorical":
             noise = None if rng is None else rng.uniform(1e-12, 1.0, (len(rows), self.actions))
             heads = self.heads(rows)
             action = np.argmax(heads, -1) if noise is None else self.sample(rows, noise)
@@ -73,7 +95,8 @@ class Policy:
     @property
     def actions(self) -> int:
         """Length of an action, or number of choices."""
-        return self.biases[-1].shape[-1]
+        outputs = self.biases[-1].shape[-1]
+        return outputs // 2 if self.kind == "squashed" else outputs
 
     def seed(self, i: int) -> "Policy":
         """The policy of seed number i, out of several."""
@@ -122,7 +145,12 @@ class Policy:
             raise ValueError(f"{path}: a policy is written to a file that ends in .npz")
         arrays = self.arrays()
         header = json.dumps(
-            {"format": FORMAT, "layers": len(self.weights), "checksum": _checksum(arrays)}
+            {
+                "format": FORMATS[self.kind],
+                "kind": self.kind,
+                "layers": len(self.weights),
+                "checksum": _checksum(arrays),
+            }
         )
         temporary = path.with_name(f".{path.name}.partial.npz")
         try:
@@ -146,8 +174,9 @@ class Policy:
                 raise ValueError(
                     f"{path} is damaged, or not a policy written by Surefoot"
                 ) from None
-        if written != FORMAT:
-            raise ValueError(f"{path} has format {written}; this version reads {FORMAT}")
+        if written not in FORMATS.values():
+            known = " and ".join(str(n) for n in sorted(set(FORMATS.values())))
+            raise ValueError(f"{path} has format {written}; this version reads {known}")
         if header.get("checksum") not in (None, _checksum(arrays)):  # the first ones had none
             raise ValueError(f"{path} is damaged: its arrays do not fit its checksum")
         try:

@@ -1,6 +1,7 @@
 """Real experience: the environments of all seeds stepped together under numpy policies."""
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from surefoot.spaces import ActionSpec
 from surefoot.world.knowledge import BlackBox
 
 STARTS = 512
+Act = Callable[[np.ndarray, int], Any]
+"""What acts at step t: observations [S, n, D] to actions [S, n, …]."""
 
 
 @dataclass(frozen=True)
@@ -95,19 +98,28 @@ class Collector:
         return np.asarray(x).reshape(len(self.seeds), self.per_seed, *np.shape(x)[1:])
 
     def collect(
-        self, policy: Policy, actions: ActionSpec, steps: int, greedy: bool = False
+        self,
+        policy: Policy | None,
+        actions: ActionSpec,
+        steps: int,
+        greedy: bool = False,
+        act: Act | None = None,
     ) -> Experience:
         """`steps` steps of every environment; unfinished episodes go on in the next call.
 
-        `greedy` takes the policy's mode instead of drawing from it.
+        `greedy` takes the policy's mode instead of drawing from it. Where `act` is given it acts
+        instead of the policy, which is then not asked.
         """
         rows: list[tuple] = []
         finished: list[list[tuple]] = [[] for _ in self.seeds]
-        noise = self._noise(policy, steps, greedy)
+        if act is None:
+            if policy is None:
+                raise ValueError("policy=None: there must be a policy where no act is given")
+            act = self.drawing(policy, steps, greedy)
         for t in range(steps):
             before = None if self.knowledge is None else self.env.state()
             obs = self._split(self.obs)
-            action = policy.sample(obs, noise[t])
+            action = np.asarray(act(obs, t))
             sent = actions.to_env(action).reshape(self.env.num_envs, *action.shape[2:])
             self.obs, reward, terminated, truncated, cost, info = self._step(sent, t)
             ended = terminated | truncated
@@ -120,6 +132,21 @@ class Collector:
             for i in np.flatnonzero(ended):
                 self._starts[i // self.per_seed].append(self.obs[i])
         return self._experience(rows, finished)
+
+    def drawing(self, policy: Policy, steps: int, greedy: bool = False) -> Act:
+        """What draws a policy's actions for so many steps, from each seed's own generator."""
+        noise = self._noise(policy, steps, greedy)
+        return lambda obs, t: policy.sample(obs, noise[t])
+
+    def records(self) -> np.ndarray:
+        """Records [S, n, R] of where the environments are now; else what they show."""
+        if self.knowledge is None:
+            return self._split(self.obs).astype(np.float32)
+        return self._split(self.knowledge.record(self.env.state()))
+
+    def begins(self) -> np.ndarray:
+        """Which environments are at the first step of an episode, [S, n]."""
+        return self._split(self._length == 0)
 
     def _step(self, actions: np.ndarray, t: int) -> tuple[Any, ...]:
         """One step of all environments, whose own mistakes are told as theirs."""
@@ -196,9 +223,9 @@ class Collector:
         """[T, S, n, A], from each seed's own generator; the same for all choices if greedy."""
         shape = (steps, self.per_seed, policy.actions)
         if greedy:
-            same = 0.5 if policy.log_std is None else 0.0
+            same = 0.5 if policy.kind == "categorical" else 0.0
             return np.full((steps, len(self.seeds), *shape[1:]), same, np.float32)
-        if policy.log_std is None:
+        if policy.kind == "categorical":
             return np.stack([rng.uniform(1e-12, 1.0, shape) for rng in self.rngs], 1)
         return np.stack([rng.standard_normal(shape, np.float32) for rng in self.rngs], 1)
 

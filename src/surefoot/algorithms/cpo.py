@@ -13,6 +13,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Key
 
 from surefoot.algorithms import model_free
@@ -68,6 +69,8 @@ def update(
     excess = (measured.cost[0] - config.cost_limit) / measured.length
     rows = ppo.prepare(config.cpo.ppo, state.learner, batch)
     actor, metrics = improve(config.cpo, state.learner.actor, rows, excess)
+    # For an episode. What the next epoch's cost makes of it tells how far to believe the batch.
+    metrics["expected_cost_change"] *= measured.length
     learner = eqx.tree_at(lambda s: s.actor, state.learner, actor)
     learner, critic_metrics = ppo.fit_critics(config.cpo.ppo, learner, rows, sub)
     learner = ppo.observe(learner, batch.obs)
@@ -79,7 +82,7 @@ def improve(
 ) -> tuple[Actor, dict[str, Array]]:
     """The step of `dual.solve`, shrunk until it holds for the surrogates themselves.
 
-    `c` is by how much the cost per step exceeds its limit.
+    `c` is by how much the cost per step exceeds its limit; the expected change is per step too.
     """
     region = trust_region.around(config, actor, rows)
     g = jax.grad(lambda p: -region.judge(p).reward)(region.here)
@@ -96,7 +99,8 @@ def improve(
     step = -(chosen.of_v * v + chosen.of_w * w)
     actor, metrics = trust_region.search(config, region, step, accept)
     cases = {"binding": chosen.binding * 1, "recovery": chosen.recovery * 1}
-    return actor, {"lambda": chosen.nu, **cases, **metrics}
+    change = region.judge(ravel_pytree(actor)[0]).cost[0] - before.cost[0]
+    return actor, {"lambda": chosen.nu, "expected_cost_change": change, **cases, **metrics}
 
 
 def epochs(

@@ -34,6 +34,9 @@ class MBPPOConfig:
     episode costs. The others start anew in every pass, which teaches faster."""
     passes: int = 30
     """Most passes of practice per epoch."""
+    final_rate: float = 1.0
+    """Share of the learning rates that is left at the end; they fall evenly from epoch to epoch.
+    Small steps at last let the policy settle, where there is no time for small steps all along."""
     real_share: float = 0.05
     """Share of real rollouts in the first pass of an epoch."""
     replay_share: float = 0.0
@@ -85,6 +88,8 @@ class MBPPOConfig:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
         if not self.cost_limit >= 0:
             raise ValueError(f"cost_limit={self.cost_limit} must not be negative")
+        if not 0 < self.final_rate <= 1:
+            raise ValueError(f"final_rate={self.final_rate} must be above 0 and at most 1")
         if not self.beta > 0:
             raise ValueError(f"beta={self.beta} must be positive")
         if not 0 < self.pr_threshold <= 1:

@@ -17,13 +17,19 @@ from surefoot.world.trust import Gap
 
 
 def rows(experience: Experience, collector: Collector) -> dict[str, np.ndarray]:
-    """Real steps flattened to [S, N, …] for the memory."""
+    """Real steps flattened to [S, N, …] for the memory, and the latest initial states."""
+    found = flattened(experience)
+    starts = collector.starts().astype(np.float32)
+    if experience.before is not None:  # the task knows its initial states
+        starts = np.zeros((len(starts), 1, found["before"].shape[-1]), np.float32)
+    return {**found, "starts": starts}
+
+
+def flattened(experience: Experience) -> dict[str, np.ndarray]:
+    """Real steps flattened to [S, N, …]."""
     flat = lambda x: x.reshape(x.shape[0], -1, *x.shape[3:])
     before = experience.obs if experience.before is None else experience.before
     after = experience.next_obs if experience.after is None else experience.after
-    starts = collector.starts().astype(np.float32)
-    if experience.before is not None:  # the task knows its initial states
-        starts = np.zeros((len(starts), 1, before.shape[-1]), np.float32)
     return {
         "before": flat(before),
         "after": flat(after),
@@ -31,7 +37,6 @@ def rows(experience: Experience, collector: Collector) -> dict[str, np.ndarray]:
         "reward": flat(experience.reward),
         "cost": flat(experience.cost),
         "terminated": flat(experience.terminated),
-        "starts": starts,
     }
 
 
@@ -108,7 +113,10 @@ def add_metrics(
     real: dict[str, np.ndarray],
     gap: trust.Gap,
 ) -> None:
-    """Add to each seed's row what was imagined, and whether it parts from what was real."""
+    """Add to each seed's row what was imagined, and whether it parts from what was real.
+
+    Of several constraints the largest imagined cost, as of the real ones.
+    """
     first, last = practice.first, practice.last
     model, gaps = np.asarray(fitted.holdout_mse).mean(-1), np.asarray(jax.vmap(Gap.value)(gap))
     parted = trust.parted(
@@ -116,9 +124,9 @@ def add_metrics(
     )
     for s, row in enumerate(metrics):
         row |= {
-            "imagined_cost_before": float(first["imagined_cost"][s].sum()),
+            "imagined_cost_before": float(first["imagined_cost"][s].max()),
             "imagined_reward": float(last["imagined_reward"][s]),
-            "imagined_cost": float(last["imagined_cost"][s].sum()),
+            "imagined_cost": float(last["imagined_cost"][s].max()),
             "lambda": float(last["lambda"][s].sum()),
             "model_error": float(model[s]),
             "model_epochs": int(fitted.epochs[s]),

@@ -73,7 +73,7 @@ def init(
     )
     nowhere = know.revive(key, jnp.zeros((config.rollouts, know.record_size)))
     dreams = Dreams(nowhere, jnp.full(config.rollouts, -1, jnp.int32))
-    memory = memories.empty(config, world, capacity)
+    memory = memories.empty(world, capacity, config.replay_share > 0)
     return State(learner, ensemble, dreams, trust.Gap.none(k), key), memory
 
 
@@ -128,6 +128,7 @@ def practise(
     count: Array,
     real: dict[str, Array],
     first: Bool[Array, ""],
+    rate: Float[Array, ""],
 ) -> tuple[State, Bool[Array, ""], dict[str, Array]]:
     """Lines 6 to 16: one pass. Returns the state, whether another pass is worth it, and metrics."""
     key, start_key, age_key, roll_key, update_key, trust_key = jax.random.split(state.key, 6)
@@ -161,7 +162,7 @@ def practise(
         lam = multiplier.value(config.multiplier, moved)
     # Lines 9 and 11 to 15: K steps on the policy and the critics.
     batch = to_batch(rollout, real, first)
-    learner, metrics = ppo.update(config.ppo, learner, batch, lam, update_key)
+    learner, metrics = ppo.update(config.ppo, learner, batch, lam, update_key, rate)
     learner = ppo.observe(learner, batch.obs)
     # Lines 16 and 5: is it better in enough of the elites? If not, nothing of the pass is kept.
     keep, pr = jnp.array(True), jnp.array(jnp.nan)
@@ -270,8 +271,9 @@ def epochs(
     many = len(seeds)
     begin = over_seeds(lambda key: init(config, world, total * batch, key), many)
     add = over_seeds(
-        lambda memory, *args: memories.remember(config, world, memory, *args), many, (2,), (0,)
-    )
+        lambda *args: memories.remember(world, *args, records=config.replay_share > 0),
+        many, (2,), (0,),
+    )  # fmt: skip
     fit = over_seeds(
         lambda state, memory, count: fit_world(config, state, memory, count), many, (2,)
     )
@@ -281,7 +283,7 @@ def epochs(
         lambda active, state, *args: practise_if_active(
             active, state, lambda: practise(config, world, state, *args)
         ),
-        many, (3, 5), in_turn=config.gate != "none",
+        many, (3, 5, 6), in_turn=config.gate != "none",
     )  # fmt: skip
     state, memory = begin(seed_keys(seeds))
     phases, compiling = Phases(), None
@@ -302,14 +304,16 @@ def epochs(
             steps.append(memories.kept(added))
             count = jnp.int32((number + 1) * batch)
             real = host.real_batch(config, experience, length)
+            rate = jnp.float32(1 - (1 - config.final_rate) * number / max(1, total - 1))
             if compiling is None:  # a pass is compiled while the model fits
                 compiling = host.compile_aside(
-                    one_pass, jnp.ones(many, bool), state, memory.past, count, real, jnp.array(True)
-                )
+                    one_pass, jnp.ones(many, bool), state, memory.past, count, real,
+                    jnp.array(True), rate,
+                )  # fmt: skip
             state, fitted = jax.block_until_ready(fit(state, memory, count))
         with phases("practise"):
             state, practice = practise_until_done(
-                config, compiling.result(), state, memory.past, count, real
+                config, compiling.result(), state, memory.past, count, real, rate
             )
         metrics = real_metrics(experience, totals, config.cost_limit)
         host.add_metrics(metrics, config, practice, fitted, real, state.gap)
@@ -335,6 +339,7 @@ def practise_until_done(
     past: Past,
     count: Array,
     real: dict[str, Any],
+    rate: Float[Array, ""],
 ) -> tuple[State, host.Practice]:
     """Line 5: passes until the performance ratio stops every seed, or there are enough of them."""
     many = len(real["cost"])
@@ -342,7 +347,7 @@ def practise_until_done(
     first = last = None
     for i in range(config.passes):
         before = active
-        state, active, now = one_pass(active, state, past, count, real, jnp.array(i == 0))
+        state, active, now = one_pass(active, state, past, count, real, jnp.array(i == 0), rate)
         # Of seeds that have stopped, the last pass they took part in is reported.
         last = now if last is None else host.choose(before, now, last)
         first = last if first is None else first

@@ -1,4 +1,4 @@
-"""What MBPPO-Lagrangian remembers of the real world: all its steps, as the model learns from them.
+"""What an algorithm with a model remembers: all real steps, as the model learns from them.
 
 Memory lies in buffers of a fixed capacity on the learner's device. What each epoch adds is kept on
 the host too, so that a checkpoint need not fetch the whole of it.
@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.spaces import ActionSpec
 from surefoot.world.knowledge import Knowledge, targets_of
 
@@ -43,21 +42,21 @@ class Memory(eqx.Module):
     past: Past
 
 
-def empty(config: MBPPOConfig, world: World, capacity: int) -> Memory:
-    """A memory with room for `capacity` steps."""
+def empty(world: World, capacity: int, records: bool) -> Memory:
+    """A memory with room for `capacity` steps, and for the records of their states if asked."""
     know = world.knowledge
     return Memory(
         jnp.zeros((capacity, know.feature_size + world.actions.size)),
         jnp.zeros((capacity, know.target_size + know.binary_size)),
         Past(
-            jnp.zeros((capacity if config.replay_share else 1, know.record_size)),
+            jnp.zeros((capacity if records else 1, know.record_size)),
             jnp.zeros((1, know.record_size)),
         ),
     )
 
 
 def remember(
-    config: MBPPOConfig, world: World, memory: Memory, rows: dict[str, Array], count: Array
+    world: World, memory: Memory, rows: dict[str, Array], count: Array, records: bool
 ) -> tuple[Memory, dict[str, Array]]:
     """Add real steps [N, …] at row `count`; returns also what was added."""
     know = world.knowledge
@@ -68,7 +67,7 @@ def remember(
         know, rows["before"], rows["after"], rows["reward"], rows["cost"], rows["terminated"]
     )
     added = {"inputs": inputs, "targets": targets}
-    if config.replay_share:
+    if records:
         added["records"] = rows["before"]
     return put(memory, added, rows["starts"], count), added
 

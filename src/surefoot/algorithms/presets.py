@@ -4,10 +4,19 @@ from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any
 
-from surefoot.algorithms import cpo, ppo_lagrangian, trpo_lagrangian
+from surefoot.algorithms import (
+    cpo,
+    mbppo_lagrangian,
+    ppo_lagrangian,
+    sac,
+    safe_loop,
+    trpo_lagrangian,
+)
 from surefoot.algorithms.cpo import CPOConfig
 from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
+from surefoot.algorithms.sac import SACConfig
+from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.algorithms.trpo_lagrangian import TRPOLagrangianConfig
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
@@ -19,14 +28,19 @@ CONFIGS: dict[str, type] = {
     "ppo": PPOLagrangianConfig,
     "trpo-lagrangian": TRPOLagrangianConfig,
     "cpo": CPOConfig,
+    "sac": SACConfig,
+    "safe-loop": SafeLoopConfig,
 }
 ALGORITHMS = tuple(CONFIGS)
 MODEL_FREE: dict[type, Any] = {
     PPOLagrangianConfig: ppo_lagrangian,
     TRPOLagrangianConfig: trpo_lagrangian,
     CPOConfig: cpo,
+    SACConfig: sac,
 }
 """The file of each config's algorithm."""
+MODEL_BASED: dict[type, Any] = {MBPPOConfig: mbppo_lagrangian, SafeLoopConfig: safe_loop}
+"""The same of those that learn a model; their configs say which."""
 PRESETS = ("default", "paper")
 
 LIMITS = {"RCCar": 5.0}
@@ -37,6 +51,10 @@ def preset(algorithm: str, name: str, task: str | None, device: str) -> Any:
     _known("algorithm", algorithm, ALGORITHMS)
     _known("preset", name, PRESETS)
     limit = LIMITS.get(task or "", 18.0)
+    if algorithm == "sac":
+        return SACConfig(cost_limit=limit)
+    if algorithm == "safe-loop":
+        return replace(_safe_loop(name, task), cost_limit=limit)
     if algorithm != "mbppo-lagrangian":
         steps = 60_000 if task and task.startswith("Doggo") else 30_000
         config = CONFIGS[algorithm](cost_limit=limit, steps_per_epoch=steps)
@@ -56,6 +74,14 @@ def algorithm_of(config: Any) -> str:
             return name
     kinds = ", ".join(sorted({kind.__name__ for kind in CONFIGS.values()}))
     raise ValueError(f"config={config!r} must be one of {kinds}")
+
+
+def _safe_loop(name: str, task: str | None) -> SafeLoopConfig:
+    """The paper's settings; by default with the model that knows more of the task."""
+    config = SafeLoopConfig(model="paper" if name == "paper" else "ego")
+    if task is None:  # costs that are learned are never quite 0
+        config = replace(config, planner=replace(config.planner, cost_threshold=0.2))
+    return config
 
 
 def _default(task: str | None, device: str) -> MBPPOConfig:

@@ -1,6 +1,7 @@
 """How fast the environments step, and how much faster than the reference on the same machine."""
 
 import json
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -113,15 +114,33 @@ def benchmark(
 def _time_reference(task: str, python: str) -> dict[str, float] | None:
     if task not in REFERENCE_IDS:
         return None
-    command = [python, "-W", "ignore", "-c", REFERENCE_SCRIPT, REFERENCE_IDS[task], "700"]
+    needs = "Python 3.10 with safety-gymnasium installed"
+    words = [REFERENCE_IDS[task], "700"]
+    return ask_python(python, "safety-gymnasium", needs, REFERENCE_SCRIPT, words)
+
+
+def ask_python(
+    python: str,
+    library: str,
+    needs: str,
+    script: str,
+    words: Sequence[str],
+    folder: str | None = None,
+) -> Any:
+    """What `script` prints last, as JSON, under the Python of --reference-python, in `folder`.
+
+    `library` is what it times and `needs` what that takes, for where it cannot be run.
+    """
+    # Not resolved further: what makes a virtual environment's Python its own is where it lies.
+    program = os.path.abspath(python) if os.sep in python else python
+    command = [program, "-W", "ignore", "-c", script, *words]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
     except OSError as error:
         raise ValueError(f"--reference-python {python!r} cannot be run: {error}") from None
     if done.returncode:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]
         raise ValueError(
-            f"--reference-python {python!r} could not run safety-gymnasium: {last}. "
-            f"It needs Python 3.10 with safety-gymnasium installed"
+            f"--reference-python {python!r} could not run {library}: {last}. It needs {needs}"
         )
     return json.loads(done.stdout.strip().splitlines()[-1])

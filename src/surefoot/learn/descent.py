@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 Params = TypeVar("Params")
 
@@ -77,7 +77,9 @@ def minibatch(
     return jnp.arange(size) * minibatches + (offset + part) % minibatches
 
 
-def adam(learning_rate: float, max_grad_norm: float | None) -> optax.GradientTransformation:
+def adam(
+    learning_rate: Float[Array, ""] | float, max_grad_norm: float | None
+) -> optax.GradientTransformation:
     """Adam, on gradients cut to `max_grad_norm` if given."""
     plain = optax.adam(learning_rate)
     if max_grad_norm is None:

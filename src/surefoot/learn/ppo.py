@@ -19,6 +19,8 @@ from surefoot.learn.multiplier import MultiplierConfig, MultiplierState
 from surefoot.learn.networks import Actor, Critics, Normalizer
 from surefoot.validation import check_types
 
+Rate = Float[Array, ""] | float
+
 
 @dataclass(frozen=True)
 class PPOConfig:
@@ -252,7 +254,7 @@ def prepare(config: PPOConfig, learner: Learner, batch: Batch) -> Rows:
 
 
 def fit_critics(
-    config: PPOConfig, learner: Learner, rows: Rows, key: PRNGKeyArray
+    config: PPOConfig, learner: Learner, rows: Rows, key: PRNGKeyArray, rate: Rate = 1.0
 ) -> tuple[Learner, dict[str, Array]]:
     """Regress the critics on the rows' targets; metrics as in `update`."""
 
@@ -262,7 +264,7 @@ def fit_critics(
 
     critics, moments, _, losses = descend(
         loss,
-        _critic_optimiser(config),
+        _critic_optimiser(config, rate),
         learner.critics,
         learner.critic_moments,
         rows,
@@ -282,7 +284,12 @@ def fit_critics(
 
 
 def improve_policy(
-    config: PPOConfig, learner: Learner, rows: Rows, lam: Float[Array, " k"], key: PRNGKeyArray
+    config: PPOConfig,
+    learner: Learner,
+    rows: Rows,
+    lam: Float[Array, " k"],
+    key: PRNGKeyArray,
+    rate: Rate = 1.0,
 ) -> tuple[Learner, dict[str, Array]]:
     """Clipped steps on the Lagrangian until `kl_stop`; metrics as in `update`."""
     old = learner.actor
@@ -303,7 +310,7 @@ def improve_policy(
 
     actor, moments, steps, metrics = descend(
         loss,
-        _actor_optimiser(config),
+        _actor_optimiser(config, rate),
         learner.actor,
         learner.actor_moments,
         rows,
@@ -316,9 +323,16 @@ def improve_policy(
 
 
 def update(
-    config: PPOConfig, learner: Learner, batch: Batch, lam: Float[Array, " k"], key: PRNGKeyArray
+    config: PPOConfig,
+    learner: Learner,
+    batch: Batch,
+    lam: Float[Array, " k"],
+    key: PRNGKeyArray,
+    rate: Rate = 1.0,
 ) -> tuple[Learner, dict[str, Array]]:
     """Improve the policy on (J_R - sum lambda_i J_C,i) / (1 + sum lambda_i), and fit the critics.
+
+    `rate` is the share of the learning rates to step by.
 
     The policy takes up to `epochs` passes and stops for good once its KL from the batch's policy
     exceeds `kl_stop`; the critics take all of theirs. Neither depends on the other within an
@@ -330,17 +344,17 @@ def update(
     """
     rows = prepare(config, learner, batch)
     actor_key, critic_key = jax.random.split(key)
-    learner, metrics = improve_policy(config, learner, rows, lam, actor_key)
-    learner, critic_metrics = fit_critics(config, learner, rows, critic_key)
+    learner, metrics = improve_policy(config, learner, rows, lam, actor_key, rate)
+    learner, critic_metrics = fit_critics(config, learner, rows, critic_key, rate)
     return learner, {**metrics, **critic_metrics}
 
 
-def _critic_optimiser(config: PPOConfig) -> optax.GradientTransformation:
-    return adam(config.critic_learning_rate, config.max_grad_norm)
+def _critic_optimiser(config: PPOConfig, rate: Rate = 1.0) -> optax.GradientTransformation:
+    return adam(rate * config.critic_learning_rate, config.max_grad_norm)
 
 
-def _actor_optimiser(config: PPOConfig) -> optax.GradientTransformation:
-    plain = adam(config.actor_learning_rate, config.max_grad_norm)
+def _actor_optimiser(config: PPOConfig, rate: Rate = 1.0) -> optax.GradientTransformation:
+    plain = adam(rate * config.actor_learning_rate, config.max_grad_norm)
     minimum = config.minimum_log_std
     if minimum is None:
         return plain

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -9,53 +10,93 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
+from surefoot.report.statistics import band
+
 # Okabe and Ito's palette.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+DASHES = ("-", "--", ":", "-.")
+GREY = "#444444"
+LABELS = {
+    "reward": "episode reward", "cost": "episode cost", "violations": "violations so far",
+    "model_error": "validation error of the model",
+}  # fmt: skip
 Rows = Sequence[Mapping[str, float]]
 
 
 def by_step(rows: Rows, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """Real steps [E] and the values [E, S] of a metric for each seed."""
+    """Real steps [E] and the values [E, S] of a metric for each seed.
+
+    The steps are those of the first seed as far as all seeds have come; where a seed has no value
+    of its own it is interpolated.
+    """
     seeds = sorted({row["seed"] for row in rows})
-    table = [[r for r in rows if r["seed"] == seed] for seed in seeds]
-    length = min(len(t) for t in table)
-    steps = np.array([r["steps"] for r in table[0][:length]])
-    return steps, np.array([[r[name] for r in t[:length]] for t in table]).T
+    table = [[r for r in rows if r["seed"] == seed and np.isfinite(r[name])] for seed in seeds]
+    if not all(table):
+        return np.zeros(0), np.zeros((0, len(seeds)))
+    points = [np.array([(r["steps"], r[name]) for r in one]) for one in table]
+    first, last = max(p[0, 0] for p in points), min(p[-1, 0] for p in points)
+    steps = np.array([x for x in points[0][:, 0] if first <= x <= last])
+    return steps, np.array([np.interp(steps, p[:, 0], p[:, 1]) for p in points]).T
 
 
 def draw_curve(rows: Rows, cost_limit: float, title: str, path: Path) -> Path:
-    """Reward and cost of one run."""
-    return draw_curves({"": rows}, cost_limit, title, path)
-
-
-def draw_curves(runs: Mapping[str, Rows], cost_limit: float | None, title: str, path: Path) -> Path:
-    """Reward and cost of several runs side by side: mean over seeds, and the range of the seeds."""
+    """Reward and cost of one run, side by side."""
     figure, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
-    for colour, (label, rows) in zip(COLOURS, runs.items(), strict=False):
-        for axis, name in zip(axes, ("reward", "cost"), strict=True):
-            steps, values = by_step(rows, name)
-            axis.plot(steps, np.nanmean(values, 1), color=colour, label=label or None, lw=1.6)
-            if values.shape[1] > 1:
-                low, high = np.nanmin(values, 1), np.nanmax(values, 1)
-                axis.fill_between(steps, low, high, color=colour, alpha=0.18, lw=0)
-    axes[0].set_ylabel("episode reward")
-    axes[1].set_ylabel("episode cost")
-    if cost_limit is not None:
-        axes[1].axhline(cost_limit, color="#444444", ls="--", lw=1)
-        axes[1].annotate(
-            f"limit {cost_limit:g}", (1, cost_limit), xycoords=("axes fraction", "data"),
-            xytext=(-3, 3), textcoords="offset points", ha="right", fontsize=8, color="#444444",
-        )  # fmt: skip
-    for axis in axes:
-        axis.set_xlabel("real steps")
-        axis.xaxis.set_major_formatter(lambda x, _: f"{x / 1000:g}k" if x else "0")
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(alpha=0.25, lw=0.6)
-        axis.set_xlim(left=0)
-    axes[1].set_ylim(bottom=0)
-    if any(runs):
-        axes[0].legend(frameon=False, fontsize=8)
+    axes[1].axhline(cost_limit, color=GREY, ls="--", lw=1)  # first, so that the axis reaches it
+    for axis, name in zip(axes, ("reward", "cost"), strict=True):
+        plot_curve(axis, rows, name)
+        finish_curves(axis, name)
+    axes[1].annotate(
+        f"limit {cost_limit:g}", (1, cost_limit), xycoords=("axes fraction", "data"),
+        xytext=(-3, 3), textcoords="offset points", ha="right", fontsize=8, color=GREY,
+    )  # fmt: skip
     figure.suptitle(title, fontsize=10)
     figure.savefig(path, dpi=160)
     plt.close(figure)
     return path
+
+
+def plot_curve(axis: Any, rows: Rows, name: str, label: str = "", number: int = 0) -> None:
+    """A metric's mean over seeds and its 95 % bootstrap interval, in the style of this number."""
+    colour, dashes = style(number)
+    steps, values = by_step(rows, name)
+    few = {"marker": ".", "ms": 4} if len(steps) < 8 else {}
+    axis.plot(steps, values.mean(1), dashes, color=colour, label=label or None, lw=1.5, **few)
+    if values.shape[1] > 1 and len(steps):
+        axis.fill_between(steps, *band(values), color=colour, alpha=0.18, lw=0)
+
+
+def finish_curves(axis: Any, name: str, log_steps: bool = False) -> None:
+    """What the axes of learning curves have in common."""
+    axis.set_xlabel("real steps")
+    axis.set_ylabel(LABELS.get(name, name))
+    if log_steps:
+        axis.set_xscale("log")
+    else:
+        axis.set_xlim(left=0)
+    if name == "violations" and log_steps:
+        axis.set_yscale("log", nonpositive="mask")
+    elif name != "reward":
+        axis.set_ylim(bottom=0)
+    axis.xaxis.set_major_formatter(count)
+    axis.yaxis.set_major_formatter(count)
+    tidy(axis)
+
+
+def style(number: int) -> tuple[str, str]:
+    """Colour and dashes of the curve of this number: all pairs before one comes again."""
+    return COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)]
+
+
+def count(x: float, _: Any = None) -> str:
+    """A large number in short, for ticks."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if abs(x) >= size:
+            return f"{x / size:g}{letter}"
+    return f"{x:g}"
+
+
+def tidy(axis: Any) -> None:
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(alpha=0.25, lw=0.6)
+    axis.set_axisbelow(True)

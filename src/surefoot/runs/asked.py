@@ -5,7 +5,6 @@ from dataclasses import fields, replace
 from difflib import get_close_matches
 from typing import Any
 
-from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.algorithms.presets import algorithm_of
 from surefoot.envs.tasks import find_task
@@ -64,7 +63,7 @@ def check_options(task: str, options: dict[str, Any], config: Any) -> None:
     names = getattr(find_task(task).env, "observations", ())
     if not names:
         return
-    if isinstance(config, MBPPOConfig):
+    if hasattr(config, "model"):
         field, seen = "model", config.model
         if seen == "black-box":  # which takes any observation
             return

@@ -1,8 +1,6 @@
 """How fast PPO-Lagrangian trains on PointGoal, and how much faster than OmniSafe on one machine."""
 
 import json
-import os
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -12,8 +10,12 @@ from typing import Any
 
 from surefoot.algorithms import ppo_lagrangian
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
+from surefoot.envs.benchmark import ask_python
 from surefoot.envs.tasks import make
 from surefoot.learn.ppo import PPOConfig
+from surefoot.runs.device import cores
+
+NEEDS = "Python 3.10 with omnisafe 0.5.0, torch and numpy below 1.27"
 
 
 @dataclass(frozen=True)
@@ -126,13 +128,13 @@ def _time_ours(schedule: Schedule, epochs: int) -> dict[str, Any]:
 
 def _check_reference(python: str) -> None:
     """Say what is wrong before minutes are spent."""
-    _run(python, "import omnisafe", [], ".")
+    ask_python(python, "OmniSafe", NEEDS, "import omnisafe\nprint('null')", [])
 
 
 def _time_reference(schedule: dict[str, Any], epochs: int, python: str) -> dict[str, Any]:
-    task = json.dumps([schedule, epochs, _threads()])
+    task = json.dumps([schedule, epochs, cores()])
     with tempfile.TemporaryDirectory() as folder:
-        said = json.loads(_run(python, REFERENCE_SCRIPT, [task], folder).splitlines()[-1])
+        said = ask_python(python, "OmniSafe", NEEDS, REFERENCE_SCRIPT, [task], folder)
     best = min(said["epochs"], key=lambda epoch: epoch["Epoch"])
     return {
         "reference": f"OmniSafe {said['version']}",
@@ -140,24 +142,3 @@ def _time_reference(schedule: dict[str, Any], epochs: int, python: str) -> dict[
         "reference_collect_seconds": best["Rollout"],
         "reference_update_seconds": best["Update"],
     }
-
-
-def _run(python: str, script: str, words: list[str], folder: str) -> str:
-    # Not resolved further: what makes a virtual environment's Python its own is where it lies.
-    program = os.path.abspath(python) if os.sep in python else python
-    command = [program, "-W", "ignore", "-c", script, *words]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
-    except OSError as error:
-        raise ValueError(f"--reference-python {python!r} cannot be run: {error}") from None
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise ValueError(
-            f"--reference-python {python!r} could not run OmniSafe: {last}. It needs Python 3.10 "
-            f"with omnisafe 0.5.0, torch and numpy below 1.27"
-        )
-    return done.stdout.strip()
-
-
-def _threads() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

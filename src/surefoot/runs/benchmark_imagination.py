@@ -15,7 +15,7 @@ from surefoot.algorithms.presets import preset
 from surefoot.envs.tasks import find_task
 from surefoot.learn.ppo import Learner
 from surefoot.runs.device import device_name
-from surefoot.runs.train import _make_task, task_knowledge
+from surefoot.runs.train import make_task, task_knowledge
 from surefoot.spaces import action_spec
 from surefoot.world.ensemble import Ensemble, predict_all
 from surefoot.world.imagination import REACH, imagine
@@ -41,7 +41,7 @@ def benchmark(task: str) -> dict[str, Any]:
     """
     find_task(task)
     config = preset("mbppo-lagrangian", "default", task, jax.default_backend())
-    env = _make_task(task, {})(1, config.model)
+    env = make_task(task, {})(1, config.model)
     world = World(
         task_knowledge(env, config.model), action_spec(env.single_action_space),
         env.max_episode_steps,
@@ -57,9 +57,9 @@ def benchmark(task: str) -> dict[str, Any]:
 
     learner, ensemble, states = begin(jax.random.key(0))
     per_call = config.rollouts * config.horizon
-    together = per_call / _fastest(_together(config, world, learner, ensemble, states))
+    together = per_call / fastest(_together(config, world, learner, ensemble, states))
     first = jax.tree.map(lambda x: x[0], states)
-    alone = STEPS / _fastest(_one_at_a_time(world, learner, ensemble, first))
+    alone = STEPS / fastest(_one_at_a_time(world, learner, ensemble, first))
     return {
         "task": task,
         "model": config.model,
@@ -125,7 +125,7 @@ def _one_at_a_time(
     return walk
 
 
-def _fastest(call: Callable[[], Any]) -> float:
+def fastest(call: Callable[[], Any]) -> float:
     """Seconds per call in the fastest of several windows: other work on the machine only slows."""
     call()  # compiles
     seconds = []

@@ -24,8 +24,9 @@ def use_device(name: str) -> None:
 def device_name() -> str:
     """The device that learns, and the machine around it."""
     device = jax.devices()[0]
-    return f"{device.device_kind} ({platform.machine()}, {_cores()} cores)"
+    return f"{device.device_kind} ({platform.machine()}, {cores()} cores)"
 
 
-def _cores() -> int:
+def cores() -> int:
+    """How many CPU cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -8,21 +8,15 @@ import jax
 import numpy as np
 
 from surefoot.algorithms.collect import Collector
-from surefoot.algorithms.common import seed_keys
-from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.mbppo_host import rows
-from surefoot.algorithms.presets import CONFIGS
-from surefoot.runs.checkpoint import Checkpoint, newest_sound
-from surefoot.runs.folder import config_from
+from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.runs.keeper import policy_in
 from surefoot.runs.labels import feature_names, output_names
-from surefoot.runs.train import EVALUATION_SEED, MakeEnv, _make_task, task_knowledge
+from surefoot.runs.model import ensembles_in, learned_in
+from surefoot.runs.train import EVALUATION_SEED, MakeEnv, make_task, task_knowledge
 from surefoot.runs.trial import Judge, Trial
-from surefoot.snapshot import Saved
-from surefoot.spaces import ActionSpec, action_spec
-from surefoot.world import ensemble as ensembles
+from surefoot.spaces import action_spec
 from surefoot.world.diagnostics import LEVELS
-from surefoot.world.ensemble import Ensemble
 from surefoot.world.knowledge import Knowledge
 
 
@@ -52,8 +46,17 @@ def diagnose(
     """
     from surefoot.report.diagnosis import draw_diagnosis
 
-    last, config = _model_of(run, make_env)
-    info, length = last.meta["info"], config.horizon if horizon is None else horizon
+    learned = learned_in(run, "diagnose")
+    last, info, config = learned
+    if (info["task"] is None) != (make_env is not None):
+        raise ValueError(
+            f"{run} was trained on the task {info['task']}, so make_env must not be given"
+            if make_env
+            else f"{run} was trained on environments of your own: diagnose it from Python, with "
+            f"surefoot.diagnose({str(run)!r}, make_env=...)"
+        )
+    own = config.planner if isinstance(config, SafeLoopConfig) else config
+    length = own.horizon if horizon is None else horizon
     for name, value, least in (
         ("episodes", episodes, 1),
         ("horizon", length, 1),
@@ -64,7 +67,7 @@ def diagnose(
     seeds, task = info["seeds"], info["task"]
     count = len(seeds) * episodes
     env = (
-        make_env(count) if make_env else _make_task(task, info["task_options"])(count, config.model)
+        make_env(count) if make_env else make_task(task, info["task_options"])(count, config.model)
     )
     know = knowledge(env) if knowledge else task_knowledge(env, config.model)
     if list(know.known) != info["known"]:
@@ -73,7 +76,7 @@ def diagnose(
             f"give what was given to train"
         )
     actions = action_spec(env.single_action_space)
-    models = _ensembles(config, know, actions, seeds, last)
+    models = ensembles_in(learned, know, actions)
     collector = Collector(env, [seed + s for s in seeds], episodes, know)
     seen = collector.collect(policy_in(last), actions, env.max_episode_steps or 1000)
     real, judge = rows(seen, collector), Judge(know, actions, length)
@@ -113,39 +116,6 @@ def steps_shown(horizon: int) -> list[int]:
         shown.append(step)
         step *= 2
     return sorted({min(s, horizon) for s in [*shown, horizon]})
-
-
-def _model_of(run: str | Path, make_env: MakeEnv | None) -> tuple[Checkpoint, MBPPOConfig]:
-    """The newest sound checkpoint of a run that has a model, and its config."""
-    if not Path(run).is_dir():
-        raise ValueError(f"{run} is not a run: there is no such folder")
-    last, problems = newest_sound(Path(run) / "checkpoints")
-    if last is None:
-        why = "; ".join(problems) or "there is none"
-        raise ValueError(f"{run} has no checkpoint that can be read: {why}")
-    info = last.meta["info"]
-    if CONFIGS.get(info["algorithm"]) is not MBPPOConfig:
-        raise ValueError(
-            f"{run} has no model to diagnose: it was trained by {info['algorithm']}, which learns "
-            f"without one; name a run of mbppo-lagrangian"
-        )
-    if (info["task"] is None) != (make_env is not None):
-        raise ValueError(
-            f"{run} was trained on the task {info['task']}, so make_env must not be given"
-            if make_env
-            else f"{run} was trained on environments of your own: diagnose it from Python, with "
-            f"surefoot.diagnose({str(run)!r}, make_env=...)"
-        )
-    return last, config_from(MBPPOConfig, info["config"])
-
-
-def _ensembles(
-    config: MBPPOConfig, know: Knowledge, actions: ActionSpec, seeds: list[int], last: Checkpoint
-) -> Ensemble:
-    """The ensembles of all seeds, with a leading axis of them."""
-    sizes = know.feature_size + actions.size, know.target_size, know.binary_size
-    begin = jax.jit(jax.vmap(lambda key: ensembles.init(config.ensemble, *sizes, key)))
-    return Saved(last.arrays).like("state/ensemble", begin(seed_keys(seeds)))
 
 
 def _numbers(trial: Trial, steps: list[int]) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """How good a policy is: fresh episodes in the real environment."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from surefoot.algorithms.collect import Collector, Experience
+from surefoot.algorithms.collect import Act, Collector, Experience
 from surefoot.policy import Policy
 from surefoot.spaces import action_spec
 
@@ -19,6 +20,8 @@ def evaluate_policy(
     seed: int,
     cost_limit: float,
     deterministic: bool = False,
+    knowledge: Any = None,
+    take_over: Callable[[Collector, int], Act] | None = None,
 ) -> dict[str, Any]:
     """Run `episodes` episodes of each seed's policy; `env` must hold that many times the seeds.
 
@@ -26,11 +29,15 @@ def evaluate_policy(
     `cost_cvar` (mean cost of the worst tenth), their spread over seeds, and the same per seed.
     Of several constraints `cost` is the one with the largest mean, and an episode is within the
     limit if it is in all. Environments are seeded from `seed` on, not from the seeds of training.
+
+    Instead of the policy, what `take_over(collector, steps)` returns may act; the collector's
+    records are then those of `knowledge`.
     """
-    collector = Collector(env, [seed + s for s in seeds], episodes)
+    collector, steps = Collector(env, [seed + s for s in seeds], episodes, knowledge), _length(env)
+    act = None if take_over is None else take_over(collector, steps)
     actions = action_spec(env.single_action_space)
     rewards, costs = _first_episodes(
-        collector.collect(policy, actions, _length(env), greedy=deterministic)
+        collector.collect(policy, actions, steps, greedy=deterministic, act=act)
     )
     rows = []
     for number, reward, every in zip(seeds, rewards, costs, strict=True):

@@ -107,13 +107,16 @@ class Progress:
             "cost": f"{cost:.1f} {'≤' if cost <= limit else '>'} {limit:g}",
             "imagined": f"{mean('imagined_reward'):.1f}/{mean('imagined_cost'):.1f}",
             "lambda": f"{mean('lambda'):.3f}",
+            "planned": f"{mean('planned_value'):.1f}/{mean('planned_cost'):.1f}",
+            "safe plans": f"{mean('safe_plans'):.0%}",
+            "temperature": f"{mean('temperature'):.3f}",
             "model error": f"{mean('model_error'):.4f}",
             "passes": f"{mean('passes'):.0f}",
             "violations": f"{mean('violations'):.0f}",
             "time": f"{time.perf_counter() - self.start:.0f} s",
         }
-        if "imagined_reward" not in epoch.metrics[0]:
-            columns = {k: v for k, v in columns.items() if k not in HIDDEN_FOR_MODEL_FREE}
+        known = epoch.metrics[0]
+        columns = {k: v for k, v in columns.items() if k not in NEEDS or NEEDS[k] in known}
         phases = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in epoch.seconds.items())
         line = "  ".join(f"{name} {value}" for name, value in columns.items())
         self._write_log(f"{line}  ({phases})")
@@ -162,7 +165,12 @@ class Progress:
                     self.events.add_scalar(tag, value, row["steps"])
 
 
-HIDDEN_FOR_MODEL_FREE = ("imagined", "model error", "passes")
+NEEDS = {
+    "imagined": "imagined_reward", "lambda": "lambda", "planned": "planned_value",
+    "safe plans": "safe_plans", "temperature": "temperature", "model error": "model_error",
+    "passes": "passes",
+}  # fmt: skip
+"""Columns that not all algorithms have, and the metric that tells."""
 
 
 def _events(folder: Path) -> Any:

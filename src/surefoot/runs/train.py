@@ -12,14 +12,14 @@ import jax
 import numpy as np
 
 from surefoot import __version__
-from surefoot.algorithms import mbppo_lagrangian
 from surefoot.algorithms.common import Epoch
-from surefoot.algorithms.mbppo_config import MBPPOConfig
-from surefoot.algorithms.presets import MODEL_FREE
+from surefoot.algorithms.presets import MODEL_BASED, MODEL_FREE
 from surefoot.algorithms.presets import preset as preset_config
+from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.envs.knowledge import goal_knowledge
 from surefoot.envs.rc_car import RCCarKnowledge
 from surefoot.envs.tasks import find_task, make
+from surefoot.learn.planner import PlannerConfig
 from surefoot.runs import asked
 from surefoot.runs.checkpoint import Checkpoint
 from surefoot.runs.device import device_name
@@ -33,6 +33,7 @@ from surefoot.world.knowledge import BlackBox, Knowledge
 
 MakeEnv = Callable[[int], Any]
 EVALUATION_EPISODES = 50
+PLANNED_EPISODES = 10  # where every step is planned
 EVALUATION_SEED = 10_000_000  # far from the seeds of training
 
 
@@ -56,7 +57,8 @@ def train(
 
     Args:
         task: A task's name, or a function that makes n environments (see `surefoot.adapt`).
-        algorithm: mbppo-lagrangian (if not given), ppo-lagrangian, ppo, trpo-lagrangian or cpo.
+        algorithm: mbppo-lagrangian (if not given), ppo-lagrangian, ppo, trpo-lagrangian, cpo, sac
+            or safe-loop.
         preset: default or paper.
         seeds: How many seeds to train side by side.
         seed: The first seed.
@@ -80,7 +82,7 @@ def train(
     if config is None:
         wanted = algorithm or "mbppo-lagrangian"
         config = preset_config(wanted, preset, name, jax.default_backend())
-    if name is None and isinstance(config, MBPPOConfig):
+    if name is None and hasattr(config, "model"):
         config = replace(config, model="black-box")
     config = asked.changed(config, changes)
     algorithm = asked.check_algorithm(wanted, config)
@@ -139,9 +141,18 @@ def train_to_the_end(
     policy, result = drive(folder, info, config, epochs, last, notes, quiet)
     result |= {"known": info["known"], "device": device_name()}
     with stop_at_once(f"stopped: {how_to_finish(folder, info)}"):
-        if isinstance(task, str):
+        if isinstance(config, SafeLoopConfig) and isinstance(task, str):
+            from surefoot.runs.lookahead import evaluate_planned
+
+            # Without its planner a policy of safe-LOOP keeps no limit.
+            found = evaluate_planned(
+                folder.path, "look-ahead", None, PLANNED_EPISODES, EVALUATION_SEED, False
+            )
+            result["plans_per_second"] = found["plan"].pop("plans_per_second")
+            result["evaluation"] = found
+        elif isinstance(task, str):
             observation = getattr(config, "model", getattr(config, "observation", None))
-            env = _make_task(task, options)(len(seeds) * EVALUATION_EPISODES, observation)
+            env = make_task(task, options)(len(seeds) * EVALUATION_EPISODES, observation)
             result["evaluation"] = evaluate_policy(
                 env, policy, seeds, EVALUATION_EPISODES, EVALUATION_SEED, config.cost_limit
             )
@@ -164,13 +175,13 @@ def _epochs(
     saved: Saved | None,
 ) -> Iterator[Epoch]:
     """The training loop of the config's algorithm."""
-    make_env = _make_task(task, options) if isinstance(task, str) else lambda n, _: task(n)
-    if not isinstance(config, MBPPOConfig):
+    make_env = make_task(task, options) if isinstance(task, str) else lambda n, _: task(n)
+    if type(config) in MODEL_FREE:
         return MODEL_FREE[type(config)].epochs(config, make_env, seeds, saved)
-    return mbppo_lagrangian.epochs(config, make_env, make_knowledge, seeds, saved)
+    return MODEL_BASED[type(config)].epochs(config, make_env, make_knowledge, seeds, saved)
 
 
-def _make_task(task: str, options: dict[str, Any]) -> Callable[[int, str | None], Any]:
+def make_task(task: str, options: dict[str, Any]) -> Callable[[int, str | None], Any]:
     """`make_env(n, observation)`: where the task has several observations, the one asked for."""
 
     def make_env(n: int, observation: str | None) -> Any:
@@ -206,20 +217,52 @@ def load_policies(path: str | Path) -> tuple[RunFolder, dict[str, Any], Any]:
 
 
 def evaluate(
-    run: str | Path, episodes: int = 100, seed: int = EVALUATION_SEED, deterministic: bool = False
+    run: str | Path,
+    episodes: int = 100,
+    seed: int = EVALUATION_SEED,
+    deterministic: bool = False,
+    plan: Literal["look-ahead", "filter"] | None = None,
+    planner: PlannerConfig | None = None,
 ) -> dict[str, Any]:
-    """Evaluate a run's policies on fresh episodes of its task: see `evaluate_policy`."""
+    """Evaluate a run's policies on fresh episodes of its task: see `evaluate_policy`.
+
+    Args:
+        run: The run's folder.
+        episodes: Episodes per seed.
+        seed: Where the environments' seeds start.
+        deterministic: Act by the policy's mode instead of drawing from it.
+        plan: Plan every step with the run's model: look-ahead does as planned, filter keeps the
+            policy's action unless it might cost more than the planner's threshold. If not given,
+            a run of safe-LOOP looks ahead, as it did in training, and others do not plan.
+        planner: How to plan; if not given, as safe-LOOP does, or as the run did.
+    """
+    if episodes < 1:
+        raise ValueError(f"episodes={episodes} must be at least 1")
+    if plan is None and _plans_itself(run):
+        plan = "look-ahead"
+    if plan is not None:
+        from surefoot.runs.lookahead import evaluate_planned
+
+        return evaluate_planned(run, plan, planner, episodes, seed, deterministic)
+    if planner is not None:
+        raise ValueError("planner is given, but nothing plans: say plan='look-ahead' or 'filter'")
     _, info, policy = load_policies(run)
     if info["task"] is None:
         raise ValueError(f"{run} was trained on an environment of your own; use evaluate_policy")
-    if episodes < 1:
-        raise ValueError(f"episodes={episodes} must be at least 1")
     config = info["config"]
     observation = config.get("model", config.get("observation"))
-    env = _make_task(info["task"], info["task_options"])(len(info["seeds"]) * episodes, observation)
+    env = make_task(info["task"], info["task_options"])(len(info["seeds"]) * episodes, observation)
     return evaluate_policy(
         env, policy, info["seeds"], episodes, seed, config["cost_limit"], deterministic
     )
+
+
+def _plans_itself(run: str | Path) -> bool:
+    """Whether a run acts by planning, so that its policy alone is not what was trained."""
+    try:
+        return read_info(RunFolder(Path(run)))["algorithm"] == "safe-loop"
+    except (ValueError, OSError):  # which whoever reads on will tell
+        return False
 
 
 def policy_of(run: str | Path, which: int = 0) -> Any:
@@ -261,7 +304,7 @@ def film_run(
         raise ValueError(f"{run} was trained on an environment of your own, which draws itself")
     config = info["config"]
     observation = config.get("model", config.get("observation"))
-    env = _make_task(info["task"], info["task_options"])(1, observation)
+    env = make_task(info["task"], info["task_options"])(1, observation)
     rng = np.random.default_rng(seed)
     act = lambda obs: policy.act(obs, rng)
     return film_env(env, act, path, seed, view, steps, every, size, config["cost_limit"])

@@ -1,0 +1,341 @@
+"""What runs have come to: read from their folders, and joined over seeds."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from surefoot.report.curves import Rows, by_step
+from surefoot.report.statistics import share_within
+from surefoot.runs.checkpoint import Damaged
+from surefoot.runs.folder import RunFolder
+from surefoot.runs.info import read_info
+from surefoot.runs.listing import is_run, read_result
+from surefoot.validation import check_kinds
+
+NAMES = {
+    "mbppo-lagrangian": "MBPPO-Lagrangian",
+    "ppo-lagrangian": "PPO-Lagrangian",
+    "ppo": "PPO",
+    "trpo-lagrangian": "TRPO-Lagrangian",
+    "cpo": "CPO",
+    "sac": "SAC",
+    "safe-loop": "safe-LOOP",
+}
+LAST_EPOCHS = 5
+"""What stands for the end of a run that was not evaluated on fresh episodes; half of all at most,
+since those of a run that has just begun are no end."""
+_MOST_DIFFERENCES = 2  # settings that a label may name
+_PER_SEED = {
+    "seed": int, "reward": float, "cost": float, "within_limit": float, "cost_cvar": float,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RunData:
+    """One run's folder, read and checked."""
+
+    path: Path
+    info: dict[str, Any]
+    """config.json."""
+    rows: Rows
+    """metrics.csv: a row per seed and epoch."""
+    result: dict[str, Any]
+    """result.json; empty if the run has not ended."""
+
+    @property
+    def state(self) -> str:
+        """finished, failed or unfinished."""
+        if "failed" in self.result:
+            return "failed"
+        return "finished" if self.result else "unfinished"
+
+    @property
+    def evaluation(self) -> dict[str, Any] | None:
+        """Of fresh episodes, where there was one."""
+        return self.result.get("evaluation")
+
+    @property
+    def known(self) -> list[str]:
+        """What the model was told rather than had to learn."""
+        return self.info["known"] or self.result.get("known", [])
+
+    @property
+    def seconds(self) -> float:
+        """Wall clock of all its seeds, which learn side by side."""
+        return float(self.result.get("seconds", self.rows[-1]["seconds"]))
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs that differ in nothing but their seeds."""
+
+    label: str
+    task: str
+    runs: tuple[RunData, ...]
+    number: int = 0
+    """Of its label among all labels of a report, which gives it its colour in every figure."""
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """config.json of its first run."""
+        return self.runs[0].info
+
+    @property
+    def state(self) -> str:
+        """finished; or else failed or unfinished, if one of its runs is."""
+        states = {run.state for run in self.runs}
+        return next((s for s in ("failed", "unfinished") if s in states), "finished")
+
+    @property
+    def shown(self) -> str:
+        """Its label in figures and tables: one that has not come to its end is not to pass for it.
+
+        `label` itself stays the same, so that an algorithm keeps its colour.
+        """
+        notes = {"finished": "", "failed": "failed", "unfinished": "so far"}
+        return with_note(self.label, notes[self.state])
+
+    @property
+    def steps_told(self) -> str:
+        """Its real steps in words; of how many, if it has not come to its end."""
+        whole = "" if self.state == "finished" else f" of {self.info['config']['steps']:,}"
+        return f"{self.real_steps:,}{whole}"
+
+    @property
+    def algorithm(self) -> str:
+        return self.info["algorithm"]
+
+    @property
+    def cost_limit(self) -> float:
+        return float(self.info["config"]["cost_limit"])
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The rows of all its runs' metrics."""
+        return [row for run in self.runs for row in run.rows]
+
+    @cached_property
+    def seeds(self) -> list[int]:
+        """All seeds, in the order of `final` and of the columns of `curve`."""
+        return sorted(seed for run in self.runs for seed in run.info["seeds"])
+
+    @property
+    def real_steps(self) -> int:
+        """Real steps that every seed has taken."""
+        return int(min(max(row["steps"] for row in rows) for rows in self._by_seed))
+
+    @property
+    def seconds(self) -> float:
+        """Wall clock of a run, averaged over the runs."""
+        return float(np.mean([run.seconds for run in self.runs]))
+
+    @property
+    def measured_on(self) -> str:
+        """What reward and cost at the end are measured on."""
+        kinds = dict.fromkeys(
+            f"{run.evaluation['episodes']} fresh episodes" if run.evaluation
+            else _epochs(len(_last([r for r in run.rows if r["seed"] == run.info["seeds"][0]])))
+            for run in self.runs
+        )  # fmt: skip
+        return " or ".join(kinds)
+
+    def curve(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Real steps [E] and a metric's values [E, S]."""
+        return by_step(self.rows, name)
+
+    def final(self, name: str) -> np.ndarray:
+        """reward, cost, within_limit or cost_cvar of each seed [S] at the end.
+
+        On fresh episodes where the run was evaluated, else the mean of the last epochs; shares of
+        episodes and the tail of their costs are NaN then.
+        """
+        found: dict[int, float] = {}
+        for run in self.runs:
+            for row in run.evaluation["seeds"] if run.evaluation else []:
+                found[row["seed"]] = row[name]
+        values = [
+            found.get(seed, _end(rows, name))
+            for seed, rows in zip(self.seeds, self._by_seed, strict=True)
+        ]
+        return np.array(values, float)
+
+    @property
+    def violations(self) -> np.ndarray:
+        """Real steps of each seed [S] that cost something, over the whole of training."""
+        return np.array([rows[-1]["violations"] for rows in self._by_seed])
+
+    @property
+    def epochs_within(self) -> float:
+        """Share of all seeds' epochs whose mean cost is within the limit."""
+        return share_within(np.array([row["cost"] for row in self.rows]), self.cost_limit)
+
+    @property
+    def seeds_within(self) -> float:
+        """Share of seeds whose mean cost at the end is within the limit."""
+        return share_within(self.final("cost"), self.cost_limit)
+
+    def first_reaching(self, reward: float, name: str = "steps") -> np.ndarray:
+        """A metric of each seed [S] at its first epoch with this reward; NaN if there is none."""
+        at = lambda rows: next((r[name] for r in rows if r["reward"] >= reward), np.nan)
+        return np.array([at(rows) for rows in self._by_seed])
+
+    @cached_property
+    def _by_seed(self) -> list[Rows]:
+        return [[row for row in self.rows if row["seed"] == seed] for seed in self.seeds]
+
+
+def load_run(path: str | Path) -> RunData:
+    """Read a run's folder; a ValueError says what is wrong with it."""
+    folder = RunFolder(Path(path))
+    if folder.path.is_dir() and not is_run(folder.path):
+        raise ValueError(f"{path} is not a run: it holds no config.json")
+    info, rows = read_info(folder), folder.read_metrics()
+    if not rows:
+        raise ValueError(f"{path} has no finished epoch yet")
+    if {row["seed"] for row in rows} != set(info["seeds"]):
+        raise Damaged(f"{folder.path / 'metrics.csv'} is damaged: its seeds are not the run's")
+    result = read_result(folder) if (folder.path / "result.json").exists() else {}
+    _check_result(result, info, folder.path / "result.json")
+    return RunData(folder.path, info, rows, result)
+
+
+def load_runs(paths: Iterable[str | Path]) -> tuple[list[RunData], list[str]]:
+    """The runs that can be read, each once, and a sentence for each that cannot."""
+    runs, problems = [], []
+    for path in {Path(p).resolve(): Path(p) for p in paths}.values():
+        try:
+            runs.append(load_run(path))
+        except (ValueError, OSError) as error:
+            problems.append(str(error))
+    return runs, problems
+
+
+def groups(runs: Iterable[RunData]) -> list[Group]:
+    """Join runs of the same algorithm, preset, task and settings over their seeds.
+
+    A seed counts once: a run that repeats one is a group of its own. Labels differ within a task;
+    across tasks the same label is the same algorithm.
+    """
+    found: list[Group] = []
+    keys: list[str] = []
+    for run in runs:
+        key, seeds = _key(run.info), set(run.info["seeds"])
+        for at, group in enumerate(found):
+            if keys[at] == key and not seeds & set(group.seeds):
+                found[at] = replace(group, runs=(*group.runs, run))
+                break
+        else:
+            found.append(Group(_label(run.info), task_title(run.info), (run,)))
+            keys.append(key)
+    return _told_apart(found)
+
+
+def by_task(found: Sequence[Group]) -> dict[str, list[Group]]:
+    """Groups by their task, in the order in which they come."""
+    return {
+        task: [g for g in found if g.task == task] for task in dict.fromkeys(g.task for g in found)
+    }
+
+
+def task_title(info: dict[str, Any]) -> str:
+    """A task's name with its options."""
+    options = ", ".join(f"{name}={value}" for name, value in sorted(info["task_options"].items()))
+    return f"{info['task'] or 'own environment'}{f' ({options})' if options else ''}"
+
+
+def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as ppo.clip, ppo.epochs and so on."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        inner = isinstance(value, dict)
+        found |= flat(value, f"{prefix}{name}.") if inner else {f"{prefix}{name}": value}
+    return found
+
+
+def _check_result(result: dict[str, Any], info: dict[str, Any], path: Path) -> None:
+    try:
+        if "seconds" in result:
+            check_kinds(result, {"seconds": float})
+        if "evaluation" in result:
+            check_kinds(result["evaluation"], {"seeds": list[dict]})
+            for row in result["evaluation"]["seeds"]:
+                check_kinds(row, _PER_SEED)
+            if [row["seed"] for row in result["evaluation"]["seeds"]] != info["seeds"]:
+                raise ValueError("its seeds are not the run's")
+    except ValueError as error:
+        raise Damaged(f"{path} is damaged: {error}") from None
+
+
+def _end(rows: Rows, name: str) -> float:
+    values = np.array([row.get(name, np.nan) for row in _last(rows)])
+    known = values[np.isfinite(values)]
+    return float(known.mean()) if known.size else float("nan")
+
+
+def _last(rows: Rows) -> Rows:
+    """The last epochs of one seed."""
+    return rows[-min(LAST_EPOCHS, max(1, len(rows) // 2)) :]
+
+
+def _epochs(count: int) -> str:
+    return "the last epoch" if count == 1 else f"the last {count} epochs"
+
+
+def _key(info: dict[str, Any]) -> str:
+    same = ("algorithm", "preset", "task", "task_options", "config")
+    return json.dumps([info[name] for name in same], sort_keys=True)
+
+
+def _label(info: dict[str, Any]) -> str:
+    """As in the paper, with the preset where it makes a difference."""
+    name: str = NAMES.get(info["algorithm"]) or info["algorithm"]
+    notes = []
+    if info["algorithm"] == "mbppo-lagrangian" or info["preset"] != "default":
+        notes.append(info["preset"])
+    if info["algorithm"] != "ppo" and info["config"].get("constrained") is False:
+        notes.append("no limit")
+    return f"{name} ({', '.join(notes)})" if notes else name
+
+
+def _told_apart(found: list[Group]) -> list[Group]:
+    """Labels that occur twice in a task get what differs: a few settings, else the folder."""
+    labels = []
+    for group in found:
+        same = [g for g in found if (g.label, g.task) == (group.label, group.task)]
+        settings = [flat(g.info["config"]) for g in same]
+        names = [n for n in settings[0] if len({repr(s.get(n)) for s in settings}) > 1]
+        mine = flat(group.info["config"])
+        notes = ", ".join(f"{name}={_short(mine.get(name))}" for name in names)
+        told = len({repr([s.get(n) for n in names]) for s in settings}) == len(same)
+        if not told or len(names) > _MOST_DIFFERENCES:
+            notes = _folder(group, same)
+        labels.append(with_note(group.label, notes) if len(same) > 1 else group.label)
+    numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
+    return [
+        replace(group, label=label, number=numbers[label])
+        for group, label in zip(found, labels, strict=True)
+    ]
+
+
+def _folder(group: Group, same: list[Group]) -> str:
+    """The folder's name, or all of its path where another has the same name."""
+    paths = [g.runs[0].path.resolve() for g in same]
+    mine = group.runs[0].path.resolve()
+    names = {path.name for path in paths}
+    return str(mine.name if len(names) == len(paths) else mine)
+
+
+def with_note(label: str, note: str) -> str:
+    """A label with a note in its brackets; the label itself if there is no note."""
+    if not note:
+        return label
+    return f"{label[:-1]}, {note})" if label.endswith(")") else f"{label} ({note})"
+
+
+def _short(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

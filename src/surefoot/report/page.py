@@ -1,0 +1,143 @@
+"""A report as one HTML page that needs nothing beside it."""
+
+import base64
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+from surefoot import __version__
+from surefoot.report.data import Group
+from surefoot.report.figures import caption_of
+from surefoot.report.repeat import repeat_command
+from surefoot.report.summary import summary_table
+from surefoot.report.table import Table
+
+STYLE = (Path(__file__).parent / "page.css").read_text()
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of a report: paragraphs (empty lines between them), tables and figures (PNG)."""
+
+    title: str
+    text: str = ""
+    figures: tuple[Path, ...] = ()
+    tables: tuple[Table, ...] = ()
+
+
+def write_page(
+    path: Path,
+    title: str,
+    lead: str,
+    groups: Sequence[Group],
+    sections: Sequence[Section],
+    command: str = "",
+) -> Path:
+    """Write the page: summary of the groups, the sections, and how all of it came about.
+
+    `command` is what makes the page again.
+    """
+    made = f"Made on {time.strftime('%Y-%m-%d %H:%M')} with Surefoot {__version__}."
+    body = [f"<header><h1>{escape(title)}</h1>{_paragraphs(lead)}</header>", "<main>"]
+    if groups:
+        body += ["<section><h2>Summary</h2>", _table(summary_table(groups)), "</section>"]
+    body += [_section(section) for section in sections]
+    if groups:
+        body += [_section(known_section(groups)), _repeat(groups, command), _configs(groups)]
+    body += ["</main>", f"<footer><p>{escape(made)}</p></footer>"]
+    text = (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(title)}</title><style>{STYLE}</style></head>\n<body>"
+        + "\n".join(body)
+        + "</body></html>\n"
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def known_section(groups: Sequence[Group]) -> Section:
+    """What each model was told rather than had to learn."""
+    rows = []
+    for group in groups:
+        words = [", ".join(run.known) or "nothing" for run in group.runs]
+        rows.append((group.label, group.task, "; or ".join(dict.fromkeys(words))))
+    table = Table(("algorithm", "task", "known"), tuple(rows))
+    text = "What the learner was told of the task; all else was learned from real steps."
+    return Section("What was known to the model", text, tables=(table,))
+
+
+def _section(section: Section) -> str:
+    parts = [f"<section><h2>{escape(section.title)}</h2>", _paragraphs(section.text)]
+    parts += [_table(table) for table in section.tables]
+    if section.figures:
+        parts += ['<div class="figures">', *map(_figure, section.figures), "</div>"]
+    return "\n".join([*parts, "</section>"])
+
+
+def _repeat(groups: Sequence[Group], command: str) -> str:
+    parts = ["<section><h2>Machine, and how to repeat it</h2>"]
+    if command:
+        parts.append(f"<h3>This page</h3>{_code(command)}")
+    for group in groups:
+        for run in group.runs:
+            info = run.info
+            seeds = ", ".join(map(str, info["seeds"]))
+            words = (
+                f"{run.path.resolve().name}: {run.state}, seeds {seeds}, started {info['started']} "
+                f"on {info['device']} with version {info['version']}"
+            )
+            if "failed" in run.result:
+                words += f"; it failed: {run.result['failed']}"
+            parts.append(f"<h3>{escape(f'{group.shown}, {group.task}')}</h3>{_paragraphs(words)}")
+            parts.append(_code(repeat_command(info) or "not recorded"))
+    return "\n".join([*parts, "</section>"])
+
+
+def _configs(groups: Sequence[Group]) -> str:
+    parts = ["<section><h2>Settings</h2>"]
+    for group in groups:
+        config = json.dumps(group.info["config"], indent=1)
+        parts.append(
+            f"<details><summary>{escape(f'{group.label}, {group.task}')}</summary>"
+            f"{_code(config)}</details>"
+        )
+    return "\n".join([*parts, "</section>"])
+
+
+def _code(text: str) -> str:
+    return f"<pre><code>{escape(text)}</code></pre>"
+
+
+def _paragraphs(text: str) -> str:
+    blocks = [block.strip() for block in text.split("\n\n")]
+    return "".join(f"<p>{escape(block)}</p>" for block in blocks if block)
+
+
+def _table(table: Table) -> str:
+    """A table becomes a list of cards on a narrow screen: each cell knows its column."""
+    kind = "wide" if len(table.head) > 5 else "narrow"
+    head = "".join(f"<th>{escape(word)}</th>" for word in table.head)
+    rows = "".join(f"<tr>{_cells(table.head, row)}</tr>" for row in table.rows)
+    caption = f'<p class="note">{escape(table.caption)}</p>' if table.caption else ""
+    return (
+        f'<div class="scroll"><table class="{kind}"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>{caption}"
+    )
+
+
+def _cells(head: Iterable[str], row: Iterable[str]) -> str:
+    cells = zip(head, row, strict=True)
+    return "".join(f'<td data-name="{escape(n)}">{escape(cell)}</td>' for n, cell in cells)
+
+
+def _figure(path: Path) -> str:
+    picture = base64.b64encode(path.read_bytes()).decode()
+    caption = escape(caption_of(path))
+    under = f"<figcaption>{caption}</figcaption>" if caption else ""
+    shown = caption or escape(path.stem)
+    return f'<figure><img alt="{shown}" src="data:image/png;base64,{picture}">{under}</figure>'

@@ -1,0 +1,389 @@
+"""Experiments: what is trained, what is taken, how it is run, and what the page says of it."""
+
+import json
+import signal
+import subprocess
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import harness
+from harness import PPO, came_to, differences
+from surefoot.algorithms.presets import ALGORITHMS, preset
+from surefoot.experiments import claims, library, sections
+from surefoot.experiments.catalogue import EXPERIMENTS
+from surefoot.experiments.experiment import Experiment
+from surefoot.experiments.job import Block, Job, with_changes
+from surefoot.experiments.library import known_runs, make_plan, near_misses
+from surefoot.experiments.smoke import TINY, tiny
+from surefoot.runs.checkpoint import newest_sound
+from surefoot.runs.folder import RunFolder, config_dict, config_from
+from surefoot.runs.listing import describe_run
+from surefoot.runs.train import train
+
+TASK = {"max_episode_steps": 20}
+SMALL = {
+    "cost_limit": 1.0, "steps_per_epoch": 40, "ppo.hidden": (8,), "ppo.epochs": 2,
+    "ppo.critic_epochs": 2, "ppo.minibatches": 2, "ppo.normalise_observations": True,
+}  # fmt: skip
+JOB = Job("PointGoal", "ppo", seeds=2, steps=80, changes=SMALL, task_options=TASK)
+
+
+def write_run(path, job, seeds, finished=True, reward=1.0, cost=2.0, seconds=10.0, **changes):
+    """A run as training leaves it, of two epochs, with the same numbers for every seed."""
+    config = with_changes(job.config("cpu"), changes)
+    folder = RunFolder(path)
+    path.mkdir(parents=True)
+    info = {
+        "version": "0.1.0", "task": job.task, "task_options": dict(job.task_options),
+        "algorithm": job.algorithm, "preset": job.preset, "seeds": list(seeds), "known": [],
+        "device": "cpu", "backend": "cpu", "started": "2026-01-01 00:00:00", "started_at": 1.0,
+        "config": config_dict(config), "command": "surefoot train",
+    }  # fmt: skip
+    folder.write_json("config.json", info)
+    for epoch in (1, 2):
+        folder.append_metrics([
+            {"seed": s, "epoch": epoch, "steps": epoch * config.steps // 2, "reward": reward,
+             "cost": cost, "cost_limit": config.cost_limit, "violations": 10 * epoch + s,
+             "seconds": seconds * epoch / 2}
+            for s in seeds
+        ])  # fmt: skip
+    if finished:
+        rows = [
+            {"seed": s, "reward": reward + s, "cost": cost, "within_limit": 1.0, "cost_cvar": cost}
+            for s in seeds
+        ]
+        found = {"episodes": 50, "reward": reward, "cost": cost, "within_limit": 1.0, "seeds": rows}
+        result = {"seconds": seconds, "real_steps": config.steps, "evaluation": found}
+        folder.write_json("result.json", result)
+    return path
+
+
+# Jobs
+
+
+def test_a_job_changes_inner_fields_all_at_once():
+    # Members below the preset's elites would be refused, one change at a time.
+    job = Job("PointGoal", "mbppo-lagrangian", "paper",
+              changes={"ensemble.members": 3, "ensemble.elites": 3, "rollouts": 12})  # fmt: skip
+    config = job.config("cpu")
+    assert (config.ensemble.members, config.ensemble.elites, config.rollouts) == (3, 3, 12)
+    assert config.steps == 450_000
+    assert replace(job, steps=7).config("cpu").steps == 7
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"ppo.hiden": (8,)}, "PPOConfig has no field 'hiden'; did you mean hidden"),
+        ({"pp.hidden": (8,)}, "has no field 'pp.hidden'"),
+    ],
+)
+def test_an_unknown_change_is_named(changes, message):
+    with pytest.raises(ValueError, match=message):
+        Job("PointGoal", "ppo", changes=changes).config("cpu")
+
+
+def test_a_name_tells_settings_apart_and_leaves_seeds_out():
+    names = {
+        JOB.name("cpu"), replace(JOB, seeds=5).name("cpu"), replace(JOB, note="x").name("cpu"),
+    }  # fmt: skip
+    assert len(names) == 1
+    others = [replace(JOB, steps=120), replace(JOB, changes={}), replace(JOB, task_options={})]
+    assert len({job.name("cpu") for job in others} | names) == 4
+    recipe = Job("PointGoal", "mbppo-lagrangian")
+    assert recipe.name("cpu") != recipe.name("gpu")  # other settings, so another run
+
+
+def test_the_paper_sets_beta_to_the_job_of_its_own_sweep():
+    base = Job("PointGoal", "mbppo-lagrangian", "paper")
+    swept = Job("PointGoal", "mbppo-lagrangian", "paper", steps=450_000, changes={"beta": 0.02})
+    assert base.name("gpu") == swept.name("gpu")
+
+
+def test_a_smaller_scale_shortens_epochs_to_whole_episodes():
+    ppo = Job("PointGoal", "ppo").scaled(0.01, "cpu")  # 2,000,000 steps in epochs of 30,000
+    assert ppo.steps == 20_000
+    assert ppo.changes == {"steps_per_epoch": 3750}  # a fifth is 4,000: five episodes of 750
+    ours = Job("PointGoal", "mbppo-lagrangian", "paper").scaled(0.05, "cpu")
+    assert ours.steps == 22_500 and ours.changes == {"episodes": 6}  # of 4,500 steps
+    loop = Job("PointGoal", "safe-loop", "paper").scaled(0.1, "cpu")
+    assert loop.steps == 45_000 and loop.changes == {"random_steps": 1000}
+    for job in (ppo, ours, loop):
+        job.config("cpu")
+    assert JOB.scaled(1.0, "cpu") is JOB
+
+
+def test_words_are_what_the_command_line_takes():
+    block = Block(replace(JOB, changes={"ppo.normalise_observations": False}), 3, 2, Path("out"))
+    assert " ".join(block.words("cpu")) == (
+        "train PointGoal --algorithm ppo --preset default --device cpu --seeds 2 --seed 3 "
+        "--steps 80 --ppo.no-normalise-observations --env max_episode_steps=20 --out out --quiet"
+    )
+    assert str(block) == "PointGoal, ppo (default), seeds 3 to 4"
+
+
+def test_every_experiment_can_be_planned_on_any_device(tmp_path):
+    for experiment in EXPERIMENTS.values():
+        for device in ("cpu", "gpu"):
+            for job in experiment.jobs:
+                small = job.scaled(0.01, device)
+                assert small.config(device).steps <= max(job.config(device).steps, 7500)
+    smoke = EXPERIMENTS["smoke"].jobs
+    assert {job.algorithm for job in smoke} == set(ALGORITHMS)
+    assert {job.task for job in smoke} == {"PointGoal", "RCCar"} and len(smoke) % 2 == 0
+    changes = tiny(preset("mbppo-lagrangian", "default", "PointGoal", "cpu"))
+    assert changes["ensemble.hidden"] == TINY["hidden"] and changes["ppo.hidden"] == (8,)
+
+
+# The library
+
+
+def test_finished_runs_are_taken_and_the_missing_seeds_trained(tmp_path):
+    home = tmp_path / "home"
+    write_run(tmp_path / "others" / "four", JOB, range(4))
+    write_run(tmp_path / "others" / "overlapping", JOB, [3, 4, 5])
+    write_run(tmp_path / "others" / "different", JOB, range(8), **{"ppo.clip": 0.3})
+    write_run(tmp_path / "others" / "begun", JOB, [6, 7], finished=False)
+    write_run(home / "begun", JOB, [6, 7], finished=False)
+    (tmp_path / "others" / "broken").mkdir()
+    (tmp_path / "others" / "broken" / "config.json").write_text("{")
+    note = tmp_path / "README.md"
+    note.write_text("as a shell's * names it too")
+    others, problems = known_runs([tmp_path / "others", note], ours=False)
+    assert len(problems) == 2 and "broken" in problems[0] and "not a folder" in problems[1]
+    ours, _ = known_runs([home], ours=True)
+    plan = make_plan(replace(JOB, seeds=10), [*ours, *others], home, "cpu", most=10)
+    assert [run.path.name for run in plan.taken] == ["four"] and plan.done == 4
+    # The begun run at home is gone on with; of the rest, 4 and 5 are apart from 8 and 9.
+    found = [(block.first, block.count, block.folder.name) for block in plan.blocks]
+    name = JOB.name("cpu")
+    assert found == [
+        (6, 2, "begun"), (4, 2, f"{name}-seeds-4-5"), (8, 2, f"{name}-seeds-8-9")
+    ]  # fmt: skip
+    cut = make_plan(replace(JOB, seeds=5), [], home, "cpu", most=2).blocks
+    assert [(block.first, block.count) for block in cut] == [(0, 2), (2, 2), (4, 1)]
+
+
+def test_more_seeds_than_asked_for_are_welcome(tmp_path):
+    write_run(tmp_path / "run", JOB, range(8))
+    known, _ = known_runs([tmp_path / "run"], ours=False)
+    plan = make_plan(JOB, known, tmp_path, "cpu", most=8)
+    assert plan.done == 2 and len(plan.taken[0].seeds) == 8 and not plan.blocks
+
+
+def test_a_time_is_told_only_by_runs_of_one_seed(tmp_path):
+    write_run(tmp_path / "eight", JOB, range(8))
+    write_run(tmp_path / "one", JOB, [1])
+    known, _ = known_runs([tmp_path], ours=False)
+    plan = make_plan(replace(JOB, seeds=3, alone=True), known, tmp_path / "home", "cpu", most=8)
+    assert [run.path.name for run in plan.taken] == ["one"]
+    assert [(block.first, block.count) for block in plan.blocks] == [(0, 1), (2, 1)]
+
+
+def test_a_setting_that_came_later_does_not_make_a_run_another(tmp_path):
+    path = write_run(tmp_path / "run", JOB, range(2))
+    folder = RunFolder(path)
+    info = folder.read_json("config.json")
+    del info["config"]["ppo"]["clip"]
+    folder.write_json("config.json", info)
+    known, _ = known_runs([path], ours=False)
+    assert config_from(type(JOB.config("cpu")), info["config"]).ppo.clip == PPO.clip
+    same = replace(JOB, changes={**SMALL, "ppo.clip": PPO.clip})
+    assert make_plan(same, known, tmp_path, "cpu", 8).done == 2
+
+
+def test_near_misses_say_in_what_they_differ(tmp_path):
+    write_run(tmp_path / "a", JOB, range(2), steps=120)
+    write_run(tmp_path / "b", replace(JOB, task_options={**TASK, "hazards": 3}), range(2))
+    write_run(tmp_path / "c", JOB, range(8, 10))
+    write_run(tmp_path / "d", replace(JOB, preset="paper"), range(2), finished=False, steps=40)
+    write_run(tmp_path / "e", replace(JOB, algorithm="cpo", changes={}), range(2))
+    known, _ = known_runs([tmp_path], ours=False)
+    lines = near_misses([make_plan(JOB, known, tmp_path, "cpu", 8)], known, "cpu")
+    assert [line.split(" is left out: ")[1] for line in lines] == [
+        "steps is 120, not 80",
+        "hazards is 3, not the default",
+        "its seeds are there already, or not asked for",
+        "steps is 40, not 80",
+    ]  # of another algorithm there is no job
+    alone = near_misses([make_plan(replace(JOB, alone=True), [], tmp_path, "cpu", 8)], known, "cpu")
+    assert alone[2].endswith("it has 2 seeds side by side, not one")
+    assert library.differences(JOB.config("cpu"), JOB.config("cpu")) == []
+
+
+# As a user types it
+
+
+def experiment(*jobs, judges=()):
+    parts = (partial(sections.curves, title="Curves", jobs=jobs, text="Few steps."),)
+    return Experiment("try", "A try", "Nothing is learned.", jobs, parts, judges)
+
+
+@pytest.fixture
+def offered(monkeypatch):
+    """Offer an experiment under the name try."""
+    return lambda value: monkeypatch.setitem(EXPERIMENTS, "try", value)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("pointgaol",), "experiment='pointgaol' is unknown; did you mean pointgoal?"),
+        (("smoke", "--seeds", "0"), "seeds=0 must be at least 1"),
+        (("smoke", "--jobs", "0"), "jobs=0 must be at least 1"),
+        (("smoke", "--scale", "2"), "scale=2.0 must be above 0 and at most 1"),
+        (("smoke", "--scale", "nan"), "scale=nan must be above 0"),
+        (("smoke", "--ray-address", "auto"), "ray_address='auto' needs on='ray'"),
+        (("smoke", "--runs", "nowhere"), "--runs nowhere is neither a run nor a folder with runs"),
+        (("smoke", "--report-only"), "experiment='smoke' has no run to report of yet"),
+    ],
+)
+def test_a_mistake_is_named(call, tmp_path, words, message):
+    code, _, err = call("reproduce", *words, "--out", str(tmp_path / "out"))
+    assert code == 2 and message in err
+
+
+def test_list_tells_what_there_is_and_how_much_is_done(call, tmp_path, offered):
+    offered(experiment(JOB))
+    write_run(tmp_path / "out" / "trained" / "run", JOB, [0])
+    words = ("--out", str(tmp_path / "out"), "--device", "cpu")
+    code, text, _ = call("reproduce", "LIST", *words)
+    assert code == 0 and "try  A try (1 of 2 seeds done)" in text
+    assert "1 of 2  PointGoal, ppo (default), 80 real steps" in text
+    code, text, _ = call("reproduce", "list", "--json", *words)
+    row = next(row for row in json.loads(text) if row["name"] == "try")
+    assert row["jobs"][0] | {"note": ""} == {
+        "task": "PointGoal", "algorithm": "ppo", "preset": "default", "note": "", "steps": 80,
+        "seeds": 2, "done": 1,
+    }  # fmt: skip
+
+
+def test_a_report_of_runs_from_elsewhere_trains_nothing(call, tmp_path, offered):
+    other = replace(JOB, algorithm="ppo-lagrangian")
+    judge = lambda results: [
+        claims.at_least("one earns more", *(results.group(j).final("reward") for j in (JOB, other)))
+    ]
+    offered(experiment(JOB, other, judges=(judge,)))
+    write_run(tmp_path / "runs" / "a", JOB, [0, 1], reward=4.0)  # 4 and 5 on fresh episodes
+    write_run(tmp_path / "runs" / "b", other, [0], reward=3.0)
+    write_run(tmp_path / "runs" / "c", other, [1], steps=120)
+    out = tmp_path / "out"
+    code, text, _ = call(
+        "reproduce", "try", "--runs", str(tmp_path / "runs"), "--report-only", "--out", str(out),
+        "--device", "cpu",
+    )  # fmt: skip
+    assert code == 0
+    assert f"taken: {tmp_path / 'runs' / 'a'} (PointGoal, ppo, 2 seeds)" in text
+    assert "c is left out: steps is 120, not 80" in text
+    assert not (out / "trained").exists()
+    page = (out / "try" / "index.html").read_text()
+    assert "Not complete: see “What is not there yet”." in page
+    row = ("PointGoal ppo-lagrangian (default)", "1 of 2", "-")
+    assert all(f">{cell}</td>" in page for cell in row)
+    assert "<code>surefoot reproduce try --device cpu</code>" in page
+    assert ">held<" in page and "4.5 against 3 (1.50 times" in page
+    assert "Of 1: 1 held." in page
+    assert {p.name for p in (out / "try").glob("*.png")} == {
+        "curves-reward.png", "curves-cost.png",
+    }  # fmt: skip
+
+
+def test_a_begun_run_is_shown_as_far_as_it_is(call, tmp_path, offered):
+    other = replace(JOB, algorithm="ppo-lagrangian")
+    offered(experiment(JOB, other, replace(JOB, note="again")))
+    write_run(tmp_path / "runs" / "a", JOB, [0], reward=4.0)
+    write_run(tmp_path / "runs" / "b", JOB, [1], finished=False)  # there is a finished one
+    path = write_run(tmp_path / "runs" / "c", other, [0, 1], finished=False)
+    folder = RunFolder(path)
+    rows = folder.read_metrics()
+    (path / "metrics.csv").unlink()
+    folder.append_metrics(rows[:2])
+    words = ("--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--device", "cpu")
+    code, text, _ = call("reproduce", "try", "--report-only", *words)
+    assert code == 0 and f"not finished: {path} (PointGoal, ppo-lagrangian, 2 seeds)" in text
+    page = (tmp_path / "out" / "try" / "index.html").read_text()
+    assert ">PPO-Lagrangian (so far)</td>" in page and page.count(">40 of 80</td>") == 2
+    assert page.count(">PPO</td>") == 2, "in the summary and in what was known, each once"
+    # It counts as missing: the list says so, and the same job counts once.
+    code, text, _ = call("reproduce", "list", *words)
+    assert "try  A try (1 of 4 seeds done)" in text
+    (path / "metrics.csv").unlink()  # before the first epoch
+    code, text, _ = call("reproduce", "try", "--report-only", *words)
+    assert code == 0
+    assert "so far" not in (tmp_path / "out" / "try" / "index.html").read_text().split("What is")[0]
+
+
+def test_missing_runs_are_trained_once_and_a_failure_is_told(call, tmp_path, offered):
+    bad = replace(JOB, task_options={"hazards": -1}, note="bad")
+    offered(experiment(JOB, bad))
+    out = tmp_path / "out"
+    words = ("reproduce", "try", "--out", str(out), "--device", "cpu", "--jobs", "2")
+    code, text, _ = call(*words)
+    assert code == 1
+    assert "finished: PointGoal, ppo (default), seeds 0 to 1" in text
+    assert "failed: PointGoal, ppo (default, bad), seeds 0 to 1: surefoot train: hazards=-1" in text
+    assert "1 done, 0 running, 0 left, 1 failed" in text
+    page = (out / "try" / "index.html").read_text()
+    assert "Failed: PointGoal, ppo (default, bad)" in page
+    (run,) = (p for p in (out / "trained").iterdir() if describe_run(p)["state"] == "finished")
+    command = RunFolder(run).read_json("config.json")["command"]
+    assert command.startswith("surefoot train PointGoal --algorithm ppo")
+    # The same as `train` would give, and not trained again by another experiment.
+    same = train(
+        "PointGoal", "ppo", config=JOB.config("cpu"), seeds=2, out=tmp_path / "same",
+        task_options=TASK, quiet=True,
+    )  # fmt: skip
+    assert not differences(came_to(run), came_to(same))
+    before = (run / "result.json").stat().st_mtime_ns
+    offered(experiment(JOB))
+    code, text, _ = call(*words)
+    assert code == 0 and f"taken: {run}" in text and "training" not in text
+    assert (run / "result.json").stat().st_mtime_ns == before
+
+
+TRY = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from dataclasses import replace
+from surefoot import cli
+from surefoot.experiments.catalogue import EXPERIMENTS
+from test_experiments import LONG, experiment
+
+if __name__ == "__main__":
+    EXPERIMENTS["try"] = experiment(LONG)
+    cli.main(["reproduce", "try", "--device", "cpu", "--out", sys.argv[2]])
+"""
+LONG = replace(JOB, steps=40 * 200)
+
+
+@pytest.mark.slow
+def test_ctrl_c_saves_and_the_same_command_goes_on(tmp_path):
+    out = tmp_path / "out"
+    words = ("-c", TRY, str(Path(__file__).parent), str(out))
+    begun = lambda: [
+        path for path in out.glob("trained/*/metrics.csv") if path.stat().st_size > 999
+    ]
+    with harness.child(*words, stderr=subprocess.PIPE) as child:
+        while not begun():
+            assert child.poll() is None, child.communicate()
+            time.sleep(0.05)
+        child.send_signal(signal.SIGINT)
+        said, errors = child.communicate(timeout=60)
+    assert child.returncode == 130 and "stopped and saved; to go on, the same again" in errors
+    assert "every training saves its last epoch" in said
+    (run,) = (out / "trained").iterdir()
+    assert describe_run(run)["state"] == "stopped"
+    epoch = newest_sound(run / "checkpoints")[0].meta["epoch"]
+    with harness.child(*words, stderr=subprocess.PIPE) as child:
+        said, errors = child.communicate(timeout=120)
+    assert child.returncode == 0 and "going on with PointGoal, ppo" in said, errors
+    assert f"going on from epoch {epoch}\n" in (run / "log.txt").read_text()
+    never = train(
+        "PointGoal", "ppo", config=LONG.config("cpu"), seeds=2, out=tmp_path / "never",
+        task_options=TASK, quiet=True,
+    )  # fmt: skip
+    assert not differences(came_to(run), came_to(never))

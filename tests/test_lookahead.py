@@ -1,0 +1,272 @@
+"""A planner on top of a policy: it looks ahead, or steps in where the policy would do harm."""
+
+import json
+
+import gymnasium as gym
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from scipy.optimize import linprog
+
+import surefoot
+from harness import TASK, start
+from surefoot.algorithms.collect import Collector
+from surefoot.algorithms.common import seed_keys
+from surefoot.algorithms.safe_loop import SafeLoopConfig
+from surefoot.cli_runs import _plan_in_full
+from surefoot.envs.adapters import adapt
+from surefoot.learn.planner import PlannerConfig
+from surefoot.learn.sac import SACLearnerConfig
+from surefoot.policy import Policy
+from surefoot.runs import benchmark_planner
+from surefoot.runs.checkpoint import Checkpoint, newest_sound, write_checkpoint
+from surefoot.runs.evaluation import evaluate_policy
+from surefoot.runs.keeper import policy_in
+from surefoot.runs.lookahead import Pilot
+from surefoot.runs.model import Guide, guide_in, learned_in
+from surefoot.runs.train import EVALUATION_SEED, task_knowledge
+from surefoot.spaces import action_spec
+from surefoot.world.ensemble import EnsembleConfig
+from surefoot.world.knowledge import BlackBox
+from test_diagnosis import untrained_run
+from toys import linear_ensemble
+
+DT, WALL = 0.2, 1.0
+
+
+class Wall(gym.Env):
+    """A cart that pays for how far right it is, and costs while it is in the wall at 1."""
+
+    observation_space = Box(-np.inf, np.inf, (2,), np.float64)
+    action_space = Box(-1.0, 1.0, (1,), np.float64)
+    max_episode_steps = 30
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t, self.x, self.v = 0, self.np_random.uniform(-0.5, 0.0), 0.0
+        return np.array([self.x, self.v]), {}
+
+    def step(self, action):
+        self.v += DT * float(action[0])
+        self.x += DT * self.v
+        self.t += 1
+        truncated = self.t == self.max_episode_steps
+        info = {"cost": float(self.x > WALL)}
+        return np.array([self.x, self.v]), self.x, False, truncated, info
+
+
+KNOWN = BlackBox(
+    2,
+    terminates=False,
+    reward_fn=lambda s, a, t: t[0],
+    cost_fn=lambda s, a, t: (t[:1] > WALL) * 1.0,
+)
+PUSH = np.array([[0.8], [-0.3]], np.float32)  # how hard each seed's policy pushes, in the mean
+CONFIG = PlannerConfig(samples=40, particles=1, iterations=6, fewest_safe=4, kappa=10.0)
+
+
+def carts(n):
+    return adapt(Wall, cost="cost", num_envs=n)
+
+
+def policies():
+    """Two seeds: one heads for the wall, the other away from it. Both with some noise."""
+    zero = np.zeros((2, 2, 1), np.float32)
+    low, high = np.array([-1.0], np.float32), np.array([1.0], np.float32)
+    return Policy((zero,), (PUSH,), np.full((2, 1), -2.0, np.float32), low, high)
+
+
+def pilot(filtering):
+    """A pilot under the true model."""
+    matrix = np.array([[0.0, 0.0], [DT, 0.0], [DT**2, DT]])
+    model = linear_ensemble(matrix[None], np.zeros((1, 2)), 2)
+    both = jax.tree.map(lambda x: jnp.stack([x, x]), model)
+    noisy = lambda push, obs, key: push + np.exp(-2.0) * jax.random.normal(key, (len(obs), 1))
+    guide = Guide(jnp.asarray(PUSH), noisy, lambda push, obs, key: 8 * obs[:, 0])
+    policy = policies() if filtering else None
+    actions = action_spec(Wall.action_space)
+    return Pilot(CONFIG, KNOWN, actions, both, guide, policy, seed_keys([7, 8]))
+
+
+def drive(how=None):
+    """What 2 seeds x 5 carts do, [S, T, n, …], and the pilot's report."""
+    collector = Collector(carts(10), [0, 1], 5, KNOWN)
+    acts = None if how is None else how.take_over(collector, 30)
+    seen = collector.collect(policies(), action_spec(Wall.action_space), 30, act=acts)
+    return seen, None if how is None else how.report()
+
+
+@pytest.fixture(scope="module")
+def alone():
+    return drive()[0]
+
+
+def test_a_filter_keeps_a_bold_policy_out_and_leaves_a_safe_one_alone(alone):
+    seen, report = drive(pilot(filtering=True))
+    assert alone.cost[0].sum(0).min() > 5  # left to itself it ends in the wall
+    assert seen.cost.sum() == 0
+    np.testing.assert_array_equal(seen.action[1], alone.action[1])
+    assert (seen.next_obs[0, ..., 0].max(0) > 0.6).all()  # it still goes as far as it may
+    replaced = (seen.action[0] != alone.action[0]).any(-1).mean()
+    assert 0.3 < replaced < 1
+    # After the first step in, a policy meets other states, but its noise is the same.
+    np.testing.assert_allclose(report["followed"], replaced / 2, atol=1e-9)
+    assert report["safe"] == 1.0 and report["plans_per_second"] > 0
+
+
+def test_a_look_ahead_does_better_than_its_policy_and_costs_nothing(alone):
+    seen, report = drive(pilot(filtering=False))
+    assert seen.cost.sum() == 0
+    assert (seen.reward[1].sum(0) > alone.reward[1].sum(0) + 10).all()
+    best = [optimum(x) for x in seen.obs[:, 0, :, 0].ravel()]
+    share = seen.reward.sum(1).ravel() / best
+    assert share.min() > 0.85 and share.max() < 1.001
+    assert report["followed"] == 1.0 and report["safe"] == 1.0
+
+
+def optimum(x):
+    """The most that 30 steps from x, at rest, can pay without entering the wall."""
+    t = np.arange(30)
+    gain = DT**2 * np.maximum(t[:, None] - t + 1, 0)  # of the place at t by the push at u
+    limits = {"A_ub": gain, "b_ub": np.full(30, WALL - x), "bounds": (-1, 1)}
+    return 30 * x - linprog(-gain.sum(0), **limits).fun
+
+
+# Runs
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Two seeds that have learned nothing, on RCCar."""
+    path = tmp_path_factory.mktemp("lookahead") / "run"
+    return untrained_run(path, surefoot.make("RCCar", **TASK), "RCCar", "ego")
+
+
+SMALL = (
+    "--episodes=2", "--json", "--planner.samples=4", "--planner.iterations=2",
+    "--planner.fewest-safe=1", "--planner.particles=1",
+)  # fmt: skip
+
+
+def test_a_filter_that_has_nothing_to_fear_changes_nothing(run, call):
+    code, out, err = call("evaluate", str(run), "--plan=filter", *SMALL, "--planner.horizon=2",
+                          "--planner.cost-threshold=1e6")  # fmt: skip
+    assert code == 0 and not err
+    found = json.loads(out)
+    plan = found.pop("plan")
+    assert plan["how"] == "filter" and plan["followed"] == 0.0 and plan["safe"] is None
+    assert plan["planner"]["cost_threshold"] == 1e6 and plan["planner"]["samples"] == 4
+    last, _ = newest_sound(run / "checkpoints")
+    env = surefoot.make("RCCar", num_envs=4, **TASK)
+    assert found == evaluate_policy(env, policy_in(last), [3, 4], 2, EVALUATION_SEED, 1.0)
+
+
+def test_evaluate_with_a_look_ahead_as_a_user_types_it(run, call):
+    code, out, err = call("evaluate", str(run), "--plan", *SMALL)
+    assert code == 0 and not err
+    found = json.loads(out)
+    assert [row["seed"] for row in found["seeds"]] == [3, 4]
+    assert found["plan"]["how"] == "look-ahead" and found["plan"]["followed"] == 1.0
+    assert found["plan"]["plans_per_second"] > 0 and 0 <= found["plan"]["safe"] <= 1
+
+
+def test_the_guide_is_the_run_s_policy_and_reward_critic(run):
+    learned = learned_in(run, "plan with")
+    env = surefoot.make("RCCar", **TASK)
+    know, actions = task_knowledge(env, "ego"), action_spec(env.single_action_space)
+    guide = guide_in(learned, know, actions, deterministic=True)
+    obs = np.random.default_rng(0).normal(size=(3, know.observation_size)).astype(np.float32)
+    arrays = learned.last.arrays
+    for s in range(2):
+        learner = jax.tree.map(lambda x, s=s: x[s], guide.learner)
+        acts = guide.policy(learner, jnp.asarray(obs), jax.random.key(0))
+        np.testing.assert_allclose(acts, policy_in(learned.last).seed(s).heads(obs), atol=1e-5)
+        x = np.clip(obs / np.sqrt(1 + 1e-8), -10, 10)  # of statistics without data
+        for layer in range(2):
+            place = "state/learner/critics/network"
+            w, b = (arrays[f"{place}/{kind}/{layer}"][s, 0] for kind in ("weights", "biases"))
+            x = x @ w + b if layer else np.tanh(x @ w + b)
+        value = guide.value(learner, jnp.asarray(obs), jax.random.key(0))
+        np.testing.assert_allclose(value, x[:, 0], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "words, full",
+    [
+        ("run --plan", "run --plan look-ahead"),
+        ("--plan . --json", "--plan look-ahead . --json"),
+        ("run --plan --json", "run --plan look-ahead --json"),
+        ("run --plan filter", "run --plan filter"),
+        ("run --plan=filter", "run --plan=filter"),
+        ("run --plan filtre", "run --plan filtre"),
+        ("run", "run"),
+    ],
+)
+def test_plan_alone_means_look_ahead(words, full):
+    assert _plan_in_full(words.split()) == full.split()
+
+
+def test_what_cannot_be_planned_says_why(run, tmp_path, call):
+    with pytest.raises(ValueError, match="plan='ahead' must be one of look-ahead, filter"):
+        surefoot.evaluate(run, plan="ahead")
+    with pytest.raises(ValueError, match="nothing plans: say plan="):
+        surefoot.evaluate(run, planner=PlannerConfig(horizon=4))
+    code, _, err = call("evaluate", str(run), "--plan", "filtre")
+    assert code == 2 and "filtre" in err
+    code, _, err = call("evaluate", str(run), "--plan", "--planner.horizon=0")
+    assert code == 2 and "horizon=0 must be at least 1" in err
+    last, _ = newest_sound(run / "checkpoints")
+    for name, change in (("free", {"algorithm": "cpo"}), ("own", {"task": None})):
+        meta = {**last.meta, "info": {**last.meta["info"], **change}}
+        (tmp_path / name).mkdir()
+        write_checkpoint(tmp_path / name / "checkpoints", Checkpoint(meta, last.arrays))
+    code, _, err = call("evaluate", str(tmp_path / "free"), "--plan")
+    assert code == 2 and "has no model to plan with" in err and "cpo" in err
+    code, _, err = call("evaluate", str(tmp_path / "own"), "--plan")
+    assert code == 2 and "environment of your own" in err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", ["mbppo-lagrangian", "safe-loop"])
+def test_runs_that_were_trained_are_planned_with(algorithm, tmp_path):
+    run = start(algorithm, tmp_path / "run", 2)
+    last, _ = newest_sound(run / "checkpoints")
+    env = surefoot.make("PointGoal", num_envs=4, observation="ego", **TASK)
+    # Not by `evaluate`, which looks ahead with what safe-LOOP has learned.
+    alone = evaluate_policy(env, policy_in(last), [0, 1], 2, EVALUATION_SEED, 1.0)
+    small = PlannerConfig(horizon=3, samples=4, iterations=1, fewest_safe=1, cost_threshold=1e6)
+    found = surefoot.evaluate(run, 2, plan="filter", planner=small)
+    assert found.pop("plan")["followed"] == 0.0 and found == alone
+    assert surefoot.evaluate(run, 2, plan="look-ahead")["plan"]["followed"] == 1.0
+
+
+def test_benchmark_planner(call, monkeypatch):
+    monkeypatch.setattr(benchmark_planner, "plans_per_second", lambda *args: 4.0 * args[-1])
+    code, out, _ = call("benchmark", "planner", "--num-envs", "2", "10", "--json")
+    assert code == 0
+    two, ten = json.loads(out)
+    assert two["plans_per_second"] == 8.0 and ten["plans_per_second"] == 40.0
+    assert ten["seconds"] == 11_250.0 and ten["ratio"] == pytest.approx(183_156 / 11_250)
+    assert ten["planner"]["horizon"] == 8 and ten["planner"]["samples"] == 100
+    assert ten["members"] == 8 and ten["elites"] == 6 and ten["hidden"] == [200] * 4
+    code, out, _ = call("benchmark", "planner", "--num-envs", "10")
+    assert code == 0 and "40.0 plans/s" in out and "11,250 s" in out and "untrained" in out
+    code, _, err = call("benchmark", "planner", "--num-envs", "0")
+    assert code == 2 and "num_envs=0 must be from 1 to 100,000" in err
+
+
+@pytest.mark.slow
+def test_the_planner_that_is_timed_plans_for_all(monkeypatch):
+    seen = []
+    monkeypatch.setattr(benchmark_planner, "fastest", lambda call: seen.append(call()) or 0.5)
+    config = SafeLoopConfig(
+        planner=PlannerConfig(horizon=2, samples=4, fewest_safe=1, iterations=1),
+        ensemble=EnsembleConfig(members=2, elites=2, hidden=(4,)),
+        sac=SACLearnerConfig(hidden=(4,)),
+    )
+    env = surefoot.make("PointGoal", observation="paper")
+    know, actions = task_knowledge(env, "paper"), action_spec(env.single_action_space)
+    assert benchmark_planner.plans_per_second(config, know, actions, 3) == 6.0
+    assert seen[0].action.shape == (3, 2) and np.isfinite(seen[0].value).all()

@@ -1,0 +1,361 @@
+"""SAC: its arithmetic against numbers worked out by hand, its replay, and whether it learns."""
+
+import json
+from dataclasses import replace
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from gymnasium.spaces import Box
+from scipy import integrate, stats
+
+from harness import OFF, SAC, came_to, differences, start
+from surefoot.algorithms import sac as algorithm
+from surefoot.algorithms.off_policy import ReplayMemory, schedule, squashed_policy
+from surefoot.algorithms.presets import preset
+from surefoot.algorithms.sac import SACConfig
+from surefoot.envs.adapters import adapt
+from surefoot.learn import replay as replays
+from surefoot.learn import sac
+from surefoot.learn.networks import Gaussian
+from surefoot.learn.replay import Transitions
+from surefoot.learn.sac import SACLearnerConfig
+from surefoot.policy import Policy
+from surefoot.runs.evaluation import evaluate_policy
+from surefoot.runs.folder import RunFolder
+from surefoot.spaces import ActionSpec
+from toys import Script, TwoState
+
+KEY = jax.random.key(0)
+
+
+def transitions(n: int, seed: int = 0, obs: int = 3, actions: int = 2) -> Transitions:
+    rng = np.random.default_rng(seed)
+    normal = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
+    ended = jnp.asarray(rng.random(n) < 0.3)
+    return Transitions(
+        normal(n, obs), jnp.tanh(normal(n, actions)), normal(n), normal(n, obs), ended
+    )
+
+
+# The squashed Gaussian
+
+
+@pytest.mark.parametrize(("mean", "std"), [(0.3, 0.8), (-1.5, 0.4), (0.0, 2.0)])
+def test_log_probabilities_are_those_of_the_law_of_what_is_drawn(mean, std):
+    """The density of tanh(X) by change of variables, in double precision; it integrates to 1."""
+    density = lambda a: stats.norm.pdf(np.arctanh(a), mean, std) / (1 - a * a)
+    assert integrate.quad(density, -1, 1)[0] == pytest.approx(1.0, abs=1e-6)
+    law = sac.Squashed(Gaussian(jnp.full((5000, 1), mean), jnp.full(1, np.log(std))))
+    action, log_prob = law.draw(KEY)
+    inner = np.abs(action[:, 0]) < 0.999  # beyond, a float32 cannot say where it came from
+    exact = np.log([density(a) for a in np.asarray(action, np.float64)[inner, 0]])
+    np.testing.assert_allclose(log_prob[inner], exact, atol=2e-3)
+    # The mean of -log pi is the entropy, here by numerical integration.
+    entropy = integrate.quad(lambda a: -density(a) * np.log(density(a) + 1e-300), -1, 1)[0]
+    assert -np.mean(log_prob) == pytest.approx(entropy, abs=0.05)
+
+
+def test_log_probabilities_far_out_are_finite_and_right():
+    """At x = 30, log(1 - tanh^2) = log 4 - 2 x up to 1e-26, where 1 - tanh(x)^2 itself is 0."""
+    law = sac.Squashed(Gaussian(jnp.full((4, 2), 30.0), jnp.full(2, -20.0)))
+    action, log_prob = law.draw(KEY)
+    x = 30.0  # the deviation is below float32's digits here
+    own = law.gaussian.log_prob(law.gaussian.sample(KEY))
+    assert (np.asarray(action) == 1).all()
+    np.testing.assert_allclose(log_prob - own, np.full(4, -2 * (np.log(4) - 2 * x)), rtol=1e-6)
+
+
+# The update
+
+
+@partial(jax.jit, static_argnums=0)
+def begin(config: SACLearnerConfig, key) -> sac.Learner:
+    return sac.init(config, 3, 2, key)
+
+
+def says(twin: sac.TwinQ, values: tuple[float, float]) -> sac.TwinQ:
+    """Critics that say the same everywhere."""
+    zero = jax.tree.map(jnp.zeros_like, twin)
+    bias = jnp.asarray(values, jnp.float32)[:, None]
+    return eqx.tree_at(lambda t: t.network.biases[-1], zero, bias)
+
+
+def constant(learner: sac.Learner, q: tuple[float, float], targets: tuple[float, float]):
+    """The same learner with such critics and targets."""
+    now, later = says(learner.targets, q), says(learner.targets, targets)
+    return eqx.tree_at(lambda s: (s.networks.critics, s.targets), learner, (now, later))
+
+
+def test_the_soft_target_by_hand():
+    """Critics say 5 and 3, temperature 0.5, gamma 0.9: r + 0.9 (3 - 0.5 log pi), r at the end."""
+    config = SACLearnerConfig(gamma=0.9, hidden=(4,), initial_temperature=0.5)
+    learner = constant(begin(config, KEY), (9.0, 9.0), (5.0, 3.0))
+    batch = transitions(20)
+    _, log_prob = learner.networks.actor(batch.next_obs).draw(KEY)
+    found = sac.soft_target(config, learner, batch, KEY)
+    soft = 0.9 * (3.0 - 0.5 * np.asarray(log_prob))
+    wanted = np.asarray(batch.reward) + np.where(batch.terminated, 0.0, soft)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    assert batch.terminated.any() and not batch.terminated.all()
+
+
+def test_the_target_critics_follow():
+    config = SACLearnerConfig(hidden=(4,))
+    learner = begin(config, KEY)
+    slow, fast = says(learner.targets, (1.0, 2.0)), says(learner.targets, (3.0, 10.0))
+    moved = sac.follow(0.75, slow, fast)
+    np.testing.assert_allclose(moved.network.biases[-1][:, 0], [1.5, 4.0])
+
+
+def test_the_gradient_of_the_temperature():
+    """log pi of 1 and 3, target -1: minus the mean of 0 and 2; colder, as there is too much."""
+    grad = jax.grad(sac.temperature_loss)
+    log_prob = jnp.array([1.0, 3.0])
+    assert grad(jnp.array(0.3), log_prob, -1.0) == pytest.approx(-1.0)
+    assert grad(jnp.array(0.3), -log_prob, -1.0) == pytest.approx(3.0)
+
+
+def test_an_update_moves_everything_the_right_way():
+    """Adam's first step is its learning rate against the gradient's sign, whatever its size."""
+    config = SACLearnerConfig(hidden=(4,), learning_rate=0.01, polyak=0.9, target_entropy=50.0)
+    learner = constant(begin(config, KEY), (-9.0, -9.0), (7.0, 7.0))
+    narrow = jnp.array([0.0, 0.0, -2.0, -2.0])
+    learner = eqx.tree_at(lambda s: s.networks.actor.network.biases[-1], learner, narrow)
+    after, metrics = jax.jit(lambda *args: sac.update(config, *args))(learner, transitions(64), KEY)
+    # The targets, about 7 times gamma, are above what the critics say: both rise by a step.
+    np.testing.assert_allclose(after.networks.critics.network.biases[-1], -9 + 0.01, atol=1e-5)
+    # No action has an entropy of 50, so the temperature rises.
+    assert after.networks.log_temperature == pytest.approx(0.01, rel=1e-3)
+    np.testing.assert_allclose(after.targets.network.biases[-1], 0.9 * 7 + 0.1 * -8.99, rtol=1e-5)
+    # With critics that do not care, a narrow actor becomes wider.
+    np.testing.assert_allclose(after.networks.actor.network.biases[-1][2:], -2 + 0.01, atol=1e-5)
+    assert metrics["temperature"] == pytest.approx(1.0) and set(metrics) == set(algorithm.METRICS)
+
+
+def test_bounds_and_the_unit_box():
+    actions = ActionSpec(2, low=(-2.0, 1.0), high=(2.0, 5.0))
+    unit = np.array([[-1.0, -1.0], [1.0, 1.0], [0.5, 0.0]], np.float32)
+    box = sac.to_box(actions, unit)
+    np.testing.assert_allclose(box, [[-2.0, 1.0], [2.0, 5.0], [1.0, 3.0]])
+    np.testing.assert_allclose(sac.to_unit(actions, box), unit, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"gamma": 1.0}, "gamma=1.0 must be at least 0 and below 1"),
+        ({"polyak": 1.5}, "polyak=1.5"),
+        ({"learning_rate": 0.0}, "learning_rate=0.0 must be positive"),
+        ({"batch_size": 0}, "batch_size=0 must be at least 1"),
+        ({"hidden": (8, 0)}, r"hidden=\(8, 0\): every layer"),
+        ({"target_entropy": "low"}, "target_entropy='low' must be a finite number or None"),
+    ],
+)
+def test_bad_settings_of_the_learner(change, said):
+    with pytest.raises(ValueError, match=said):
+        SACLearnerConfig(**change)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"update_every": 55}, "update_every=55 must be a multiple of environments=10; 60 would"),
+        ({"steps_per_epoch": 70}, "steps_per_epoch=70 must be a multiple of update_every=50; 100"),
+        ({"replay": 100}, "replay=100 must be at least steps_per_epoch=7500"),
+        ({"random_steps": -1}, "random_steps=-1 must not be negative"),
+        ({"updates": 0}, "updates=0 must be at least 1"),
+        ({"cost_limit": -1.0}, "cost_limit=-1.0 must not be negative"),
+    ],
+)
+def test_bad_settings_of_a_run(change, said):
+    with pytest.raises(ValueError, match=said):
+        SACConfig(**change)
+
+
+# The replay
+
+
+def test_the_ring_wraps():
+    """Capacity 5; rows 0 to 2, then 3 to 6: the oldest two are gone."""
+    rows = lambda i, j: Transitions(
+        *(jnp.arange(i, j, dtype=jnp.float32)[:, None] * jnp.ones(k) for k in (3, 2)),
+        jnp.arange(i, j, dtype=jnp.float32), jnp.zeros((j - i, 3)), jnp.arange(i, j) % 2 == 1,
+    )  # fmt: skip
+    ring = replays.add(replays.empty(5, 3, 2), rows(0, 3))
+    assert (int(ring.place), int(ring.size)) == (3, 3)
+    assert set(np.asarray(replays.draw(ring, 50, KEY).reward)) == {0.0, 1.0, 2.0}
+    ring = replays.add(ring, rows(3, 7))
+    assert (int(ring.place), int(ring.size)) == (2, 5)
+    np.testing.assert_array_equal(ring.rows.reward, [5, 6, 2, 3, 4])
+    drawn = replays.draw(ring, 300, KEY)
+    assert set(np.asarray(drawn.reward)) == {2.0, 3.0, 4.0, 5.0, 6.0}
+    np.testing.assert_array_equal(drawn.obs[:, 1], drawn.reward)  # rows stay together
+    np.testing.assert_array_equal(drawn.terminated, np.asarray(drawn.reward) % 2 == 1)
+    with pytest.raises(ValueError, match=r"6 steps at once must not exceed .* capacity, 5"):
+        replays.add(ring, rows(0, 6))
+
+
+def test_a_replay_is_filled_again_as_it_was():
+    """Also after it has wrapped, when the host has forgotten what the ring has lost."""
+    config = SACConfig(
+        steps=600, steps_per_epoch=40, replay=70, environments=2, update_every=10, updates=1
+    )
+    actions = ActionSpec(1, low=(-1.0,), high=(1.0,))
+    collector = algorithm.Collector(scripts(2), [0], 2)
+    memory = ReplayMemory(config, 1, actions, 1)
+    for epoch in range(1, 5):
+        seen = [collector.collect(None, actions, 5, act=lambda *_: np.full((1, 2, 1), 0.5))
+                for _ in range(4)]  # fmt: skip
+        for block in seen:
+            memory.add(block)
+        memory.keep(seen)
+        again = ReplayMemory(config, 1, actions, 1)
+        again.restore({str(i): x for i, x in enumerate(memory.snapshot())}, 40 * epoch)
+        same = jax.tree.map(lambda a, b: np.array_equal(a, b), memory.replay, again.replay)
+        assert all(jax.tree.leaves(same))
+    assert len(memory.snapshot()) == 2 and int(again.replay.size[0]) == 70
+
+
+# The loop
+
+
+def scripts(n: int):
+    """Episodes that end after 4 steps, or run out of time after 6, in turn."""
+    return adapt(lambda: Script(ends=(4, 99) * 50), num_envs=n)
+
+
+def test_only_true_ends_are_terminal():
+    config = SACConfig(
+        steps=24, steps_per_epoch=24, environments=1, update_every=12, updates=1, random_steps=99,
+        replay=24, sac=SAC,
+    )  # fmt: skip
+    (epoch,) = algorithm.epochs(config, lambda n, _: scripts(n), [0])
+    rows = epoch.snapshot["replay"][0]
+    steps = np.array([1, 2, 3, 4, 1, 2, 3, 4, 5, 6] * 3)[:24]
+    np.testing.assert_array_equal(rows["next_obs"][0, :, 0], steps)  # the final one at an end
+    np.testing.assert_array_equal(rows["obs"][0, :, 0], steps - 1)
+    expected = np.zeros(24, bool)
+    expected[[3, 13, 23]] = True  # 6 is only a time-out
+    np.testing.assert_array_equal(rows["terminated"][0], expected)
+    np.testing.assert_allclose(rows["reward"][0], rows["action"][0, :, 0], rtol=1e-6)
+    assert np.isnan(epoch.metrics[0]["critic_loss"]) and epoch.metrics[0]["episodes"] == 5
+
+
+def test_choices_and_endless_actions_are_refused():
+    run = lambda make: next(algorithm.epochs(SACConfig(sac=SAC), lambda n, _: make(n), [0]))
+    with pytest.raises(ValueError, match=r"actions are Discrete\(2\), but SAC .* need a Box"):
+        run(lambda n: adapt(TwoState, num_envs=n))
+
+    class Endless(Script):
+        action_space = Box(-np.inf, np.inf, (1,), np.float64)
+
+    with pytest.raises(ValueError, match="need finite bounds"):
+        run(lambda n: adapt(Endless, num_envs=n))
+
+
+def test_the_schedule_counts_steps_not_epochs():
+    config = replace(SACConfig(sac=SAC, **OFF), steps=95)
+    plan = [*schedule(config, {"steps": 0, "epoch": 0})]
+    assert plan == [(1, 4, 3), (2, 4, 3), (3, 2, 3)]  # blocks of 10: 40, 40 and 20
+    assert [*schedule(config, {"steps": 80, "epoch": 2})] == [(3, 2, 3)]
+    assert [*schedule(config, {"steps": 100, "epoch": 3})] == []
+
+
+def test_the_numpy_policy_acts_as_the_learner(tmp_path):
+    """Deviations differ from state to state, and actions fill the bounds."""
+    actions = ActionSpec(2, low=(-2.0, 0.0), high=(2.0, 1.0))
+    config = SACLearnerConfig(hidden=(8, 8))
+    learners = jax.vmap(partial(begin, config))(jax.random.split(KEY, 2))
+    # A last layer of ordinary size, so that heads differ.
+    scale = lambda x: 100 * x if x.shape[-1] == 4 and x.ndim == 3 else x
+    learners = jax.tree.map(scale, learners)
+    policy = squashed_policy(learners, actions)
+    path = policy.seed(1).save(tmp_path / "policy.npz")
+    own = Policy.load(path)
+    assert own.kind == "squashed" and own.actions == 2
+    with np.load(path) as data:
+        header = json.loads(str(data["header"]))
+    assert (header["format"], header["kind"]) == (2, "squashed")
+    obs = np.random.default_rng(0).normal(size=(2000, 3)).astype(np.float32)
+    mine = jax.tree.map(lambda x: x[1], learners)
+    law = mine.networks.actor(jnp.asarray(obs)).gaussian
+    np.testing.assert_allclose(own.act(obs), sac.to_box(actions, np.tanh(law.mean)), atol=1e-5)
+    assert np.ptp(law.log_std) > 0.5
+    noise = np.random.default_rng(1).normal(size=(2000, 2)).astype(np.float32)
+    drawn = sac.to_box(actions, np.tanh(law.mean + np.exp(law.log_std) * noise))
+    np.testing.assert_allclose(own.sample(obs, noise), drawn, atol=1e-4)
+    both = policy.sample(np.stack([obs, obs]), np.stack([noise, noise]))
+    np.testing.assert_allclose(both[1], drawn, atol=1e-4)
+    assert (both >= policy.low).all() and (both <= policy.high).all()
+    assert own.act(obs[0]).shape == (2,) and own.act(obs, np.random.default_rng(0)).shape == (
+        2000,
+        2,
+    )
+
+
+def test_policies_of_the_first_format_still_load(tmp_path):
+    zeros = np.zeros((3, 2), np.float32)
+    path = tmp_path / "old.npz"
+    header = json.dumps({"format": 1, "layers": 1})  # as it was before there were kinds
+    np.savez(path, header=np.array(header), weight_0=zeros, bias_0=np.full(2, 0.5),
+             log_std=np.zeros(2), low=-np.ones(2), high=np.ones(2))  # fmt: skip
+    assert Policy.load(path).kind == "gaussian"
+    np.testing.assert_allclose(Policy.load(path).act(np.zeros(3)), 0.5)
+    header = json.dumps({"format": 3})
+    np.savez(path, header=np.array(header))
+    with pytest.raises(ValueError, match="has format 3; this version reads 1 and 2"):
+        Policy.load(path)
+
+
+def test_a_run_from_train_to_export(tmp_path, call):
+    """The command line; the resumed run is the longer run, also over the end of a short epoch."""
+    out = tmp_path / "run"
+    words = ["--steps", "100", "--environments", "2", "--random-steps", "60", "--replay", "90",
+             "--update-every", "10", "--updates", "5", "--steps-per-epoch", "40",
+             "--sac.hidden", "8", "--sac.batch-size", "16", "--cost-limit", "1",
+             "--env", "max_episode_steps=20", "--seeds", "2", "--quiet"]  # fmt: skip
+    code, shown, _ = call("train", "PointGoal", "--algorithm", "sac", "--out", str(out), *words)
+    assert code == 0 and "reward" in shown
+    rows = RunFolder(out).read_metrics()
+    assert [row["steps"] for row in rows] == [40, 40, 80, 80, 100, 100]
+    assert np.isnan(rows[0]["temperature"]) and 0.9 < rows[-1]["temperature"] < 1.1
+    code, shown, _ = call("evaluate", str(out), "--episodes", "2", "--json")
+    assert code == 0 and json.loads(shown)["episodes"] == 2
+    code, *_ = call("export", str(out), str(tmp_path / "exported.npz"))
+    assert code == 0 and Policy.load(tmp_path / "exported.npz").kind == "squashed"
+    code, *_ = call("resume", str(out), "--steps", "160", "--quiet")
+    assert code == 0 and RunFolder(out).read_metrics()[-1]["steps"] == 160
+    whole = start("sac", tmp_path / "whole", 4)
+    trained = lambda run: {
+        k: v for k, v in came_to(run).items() if k.startswith(("state/", "collector/", "policy"))
+    }
+    assert differences(trained(out), trained(whole)) == []
+
+
+def test_presets():
+    config = preset("sac", "default", "RCCar", "cpu")
+    assert config.cost_limit == 5.0 and config.random_steps == 10_000
+    assert (config.sac.hidden, config.sac.polyak, config.updates) == ((256, 256), 0.995, 50)
+
+
+def pendulums(n: int):
+    """Gymnasium's, at the cost of the torque spent."""
+    torque = lambda obs, action, after: np.abs(np.clip(action[:, 0], -2.0, 2.0)) / 2.0
+    return adapt("Pendulum-v1", cost=torque, num_envs=n)
+
+
+@pytest.mark.slow
+def test_pendulum_swings_up_within_ten_thousand_steps():
+    """Random torques earn about -1200, and what good SAC runs come to is from -150 to -200."""
+    config = SACConfig(
+        steps=8_000, environments=1, random_steps=1_000, steps_per_epoch=2_000, replay=10_000,
+        sac=SACLearnerConfig(hidden=(128, 128), batch_size=128),
+    )  # fmt: skip
+    *_, last = algorithm.epochs(config, lambda n, _: pendulums(n), [0])
+    found = evaluate_policy(pendulums(50), last.policy, [0], 50, 77, 1e3, deterministic=True)
+    print(f"SAC on Pendulum-v1 after {config.steps} steps: {found['reward']:.0f}")
+    assert found["reward"] >= -250.0
