@@ -5,11 +5,25 @@ python benchmarks/summarise.py docs/results/* --at 9000 24000
 
 import argparse
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 from surefoot.runs.folder import RunFolder
+
+
+def cost_changes(rows: list[dict[str, float]], seeds: list[float]) -> tuple[np.ndarray, ...]:
+    """What updates were expected to change the cost by, and what the next epoch's cost says."""
+    pairs = []
+    for seed in seeds:
+        own = [row for row in rows if row["seed"] == seed]
+        pairs += [
+            (now["expected_cost_change"], after["cost"] - now["cost"])
+            for now, after in pairwise(own)
+        ]
+    expected, real = np.array(pairs).T
+    return expected, real
 
 
 def summarise(path: Path, at: list[int]) -> None:
@@ -26,6 +40,12 @@ def summarise(path: Path, at: list[int]) -> None:
             spread = f" ± {values.std(ddof=1):.1f}" if len(values) > 1 else ""
             parts.append(f"{name} {values.mean():.1f}{spread} (max {values.max():.1f})")
         print(f"  {int(step):>9,} real steps: " + ", ".join(parts))
+    if "expected_cost_change" in rows[0]:
+        expected, real = cost_changes(rows, seeds)
+        print(
+            f"  cost per episode and update: expected {expected.mean():+.1f}, "
+            f"came {real.mean():+.1f}, correlation {np.corrcoef(expected, real)[0, 1]:.2f}"
+        )
     times = sorted({(row["steps"], row["seconds"]) for row in rows if row["seed"] == seeds[0]})
     if len(times) > 2:
         # The median: the first epochs compile, and a run may have been interrupted.

@@ -17,6 +17,16 @@ DATA = Path(__file__).parent / "data"
 
 
 @pytest.fixture
+def optimised():
+    """Compile as users do: for tests that compute much, or that ask how numbers are rounded."""
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", True)
+
+
+@pytest.fixture
 def call(capsys):
     """Exit code, stdout and stderr of a command, in this process."""
     from surefoot import cli  # after the settings above

@@ -70,6 +70,7 @@ def drifts(n):
     return adapt(Drift, num_envs=n)
 
 
+@pytest.mark.usefixtures("optimised")
 def test_drift_is_followed_at_the_constrained_distance():
     policy = solve(DRIFT, drifts)
     s = np.random.default_rng(0).normal(1.0, 0.5, (1000, 1))
@@ -142,6 +143,7 @@ def test_the_linear_program_of_two_states():
     assert (np.diff(slopes) < 1e-9).all() and slopes[0] > 3 * slopes[-1]
 
 
+@pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("algorithm", TWO)
 def test_two_states_are_solved_to_the_linear_program(algorithm):
     found = evaluate(two_states, solve(TWO[algorithm], two_states), TWO_LIMIT, 1000)

@@ -55,6 +55,19 @@ def test_settling_by_hand():
     assert claims.settled(steps, np.ones((4, 1))) == 10
 
 
+def test_what_still_rises_by_hand():
+    steps = np.arange(10.0, 101.0, 10.0)
+    line = np.arange(10.0)[:, None] * np.ones((1, 2))
+    assert claims.still_rising(steps, line)  # a ninth of its range in the last tenth
+    assert not claims.still_rising(steps, np.minimum(line, 6))
+    # From 0 to 8 and then 0.4 more is not more than a twentieth of 8.4; 0.5 of 8.5 is.
+    line[-1] = 8.4
+    assert not claims.still_rising(steps, line)
+    line[-1] = 8.5
+    assert claims.still_rising(steps, line)
+    assert not claims.still_rising(steps[-1:], line[-1:])
+
+
 def test_scatter_by_hand():
     found = claims.scatters_more("t", np.array([0.0, 2.0]), np.array([1.0, 1.0, 1.0]))
     assert found.held and found.by == "standard deviation 1.41 against 0"
@@ -195,6 +208,7 @@ def test_every_claim_of_the_paper_finds_its_runs(tmp_path):
     )  # fmt: skip
     assert [claim.held for claim in found] == [True] * 8
     assert found[0].by.startswith("10.5 against 9.5 ")
+    assert "still rises" not in found[0].by
     assert found[3].by.startswith("20.5 against 20.5 (1.00 times")
     # Both had 10 and 11 violations at half of their way, 20 and 21 at the end; ours took 450,000
     # steps and safe-LOOP as many.

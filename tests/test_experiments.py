@@ -308,6 +308,7 @@ def test_a_begun_run_is_shown_as_far_as_it_is(call, tmp_path, offered):
     page = (tmp_path / "out" / "try" / "index.html").read_text()
     assert ">PPO-Lagrangian (so far)</td>" in page and page.count(">40 of 80</td>") == 2
     assert page.count(">PPO</td>") == 2, "in the summary and in what was known, each once"
+    assert ">PPO (again)</td>" not in page, "the same runs under another name"
     # It counts as missing: the list says so, and the same job counts once.
     code, text, _ = call("reproduce", "list", *words)
     assert "try  A try (1 of 4 seeds done)" in text

@@ -138,6 +138,27 @@ def test_the_next_plan_starts_where_this_one_goes_on_and_bounds_are_reached_not_
     np.testing.assert_allclose(found.value, 4 * 0.5, atol=0.2)
 
 
+def test_an_action_that_is_held_counts_at_every_step_and_is_left_bit_by_bit():
+    """Plan 0.5, -1, each for three steps, from 0 by 1 a step: reward a s', cost a^2."""
+    config = PlannerConfig(horizon=2, hold=3, particles=1, iterations=1, samples=2, fewest_safe=1)
+    know = known(lambda s, a, t: a[0] * t[0], lambda s, a, t: a**2)
+    plans = jnp.array([0.5, -1.0])[None, :, None, None]
+    first = jnp.zeros((1, 1))
+    value, cost = evaluate(
+        config, know, BOX, line(), first, plans, lambda obs, key: obs[:, 0], jax.random.key(0)
+    )
+    np.testing.assert_allclose(value, 0.5 * (1 + 2 + 3) - (4 + 5 + 6) + 6)
+    np.testing.assert_allclose(cost, 3 * 0.25 + 3)
+    # Only 0.25 costs nothing, and is never drawn: the start is kept. A third of each
+    # action is done after a step, and a third of the next (at last of the middle, 0.5) has come in.
+    begin = jnp.zeros((1, 2, 1))
+    free = known(lambda s, a, t: a[0], lambda s, a, t: (a != 0.25) * 1.0)
+    found = plan(config, free, BOX, line(), first, begin + 0.25, None, None, jax.random.key(0))
+    np.testing.assert_allclose(found.action, [[0.25]])
+    np.testing.assert_allclose(found.mean[0, :, 0], [0.25, (2 * 0.25 + 0.5) / 3], rtol=1e-6)
+    np.testing.assert_allclose(found.value, 6 * 0.25, rtol=1e-6)
+
+
 def test_a_policy_that_knows_the_way_is_listened_to():
     """Only actions within 0.001 of 0.7 are safe, which chance does not find."""
     know = known(lambda s, a, t: a[0], lambda s, a, t: (jnp.abs(a - 0.7) > 0.001) * 1.0)
@@ -284,8 +305,8 @@ def test_the_worst_case_of_following_a_policy():
     know = known(lambda s, a, t: 0.0, lambda s, a, t: t / 10 + a)
     policy = lambda obs, key: obs / 10
     act, first = jnp.array([[0.5], [-1.0]]), jnp.array([[0.0], [1.0]])
-    for horizon in (1, 3):
-        config = PlannerConfig(horizon=horizon, particles=2)
+    for horizon, hold in ((1, 1), (3, 1), (2, 2)):
+        config = PlannerConfig(horizon=horizon, hold=hold, particles=2)
         found = jax.jit(
             lambda key, config=config: worst_cost(
                 config, know, BOX, line(2), first, act, policy, key
@@ -293,7 +314,7 @@ def test_the_worst_case_of_following_a_policy():
         )(jax.random.key(0))
         for n in range(2):
             s, total = float(first[n, 0]), 0.0
-            for t in range(horizon):
+            for t in range(horizon * hold):
                 a = float(act[n, 0]) if t == 0 else s / 10
                 s += 1.1
                 total += s / 10 + a
@@ -312,6 +333,7 @@ def test_actions_that_cannot_be_planned_are_refused():
     [
         ("kind", "hard", "'soft' or 'cem'"),
         ("horizon", 0, "at least 1"),
+        ("hold", 0, "at least 1"),
         ("samples", 1, "at least 2"),
         ("fewest_safe", 101, "at most samples=100"),
         ("actor_share", 1.5, "from 0 to 1"),

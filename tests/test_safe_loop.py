@@ -185,6 +185,8 @@ def test_presets():
     paper = preset("safe-loop", "paper", "PointGoal", "gpu")
     assert (paper.model, paper.planner.horizon, paper.planner.cost_threshold) == ("paper", 8, 0.0)
     assert (paper.ensemble.members, paper.random_steps, paper.refit_every) == (8, 10_000, 250)
-    assert replace(paper, model="ego") == preset("safe-loop", "default", "PointGoal", "gpu")
+    default = preset("safe-loop", "default", "PointGoal", "gpu")
+    assert default.model == "ego" and default.planner.steps == 30
+    assert default.planner.cost_threshold == 0.0  # which is known
     assert preset("safe-loop", "default", "RCCar", "cpu").cost_limit == 5.0
     assert preset("safe-loop", "default", None, "cpu").planner.cost_threshold == 0.2

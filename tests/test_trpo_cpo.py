@@ -83,7 +83,6 @@ def test_cpo_recovers_from_beyond_the_limit():
     assert metrics["recovery"][-20:].mean() < 0.3 and metrics["binding"][-20:].mean() > 0.5
 
 
-@pytest.mark.slow
 def test_cpo_measures_its_limit_per_step():
     """(3.75 - 4) / 25 and (3.875 - 4) / 12.5 are the same; (3.75 - 4) / 1 leaves more room."""
     config = CPOConfig(cost_limit=4.0, cpo=TrustRegionConfig(hidden=(4,), critic_epochs=1))
@@ -152,7 +151,6 @@ SHORTS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SHORTS)
 def test_a_seed_learns_the_same_beside_another(name):
     make = lambda n, _: adapt(Drift, num_envs=n)
@@ -183,7 +181,6 @@ def test_cpo_refuses_several_constraints():
         next(cpo.epochs(config, two_costs, [0]))
 
 
-@pytest.mark.slow
 def test_trpo_prices_several_constraints():
     """Costs of 6 and 12 per episode against 9: the first price falls from 1, the second rises."""
     prices = MultiplierConfig(kind="projected", learning_rate=0.1)

@@ -59,11 +59,11 @@ def print_result(path: Path) -> None:
 
 
 def evaluate(argv: list[str]) -> int:
-    """Evaluate a run. What is parsed is made here, for the planner's settings need JAX."""
+    """Evaluate a run. Parsed in two steps: the run says how it plans, which are the defaults."""
     from surefoot.learn.planner import PlannerConfig
     from surefoot.runs import train as runs
 
-    usual = PlannerConfig()
+    usual = _usual_planner(argv)
 
     def command(
         run: Positional[Path],
@@ -83,7 +83,7 @@ def evaluate(argv: list[str]) -> int:
             deterministic: Act by the policy's mode instead of drawing from it.
             plan: Plan every step with the run's model: look-ahead does as planned (so does --plan
                 alone), filter keeps the policy's action unless it might cost too much.
-            planner: How to plan; a run of safe-loop plans as it did unless something is said.
+            planner: How to plan; the defaults are the run's own, if it is one of safe-loop.
             json_: Print one JSON object.
         """
         first = runs.EVALUATION_SEED if seed is None else seed
@@ -96,6 +96,20 @@ def evaluate(argv: list[str]) -> int:
 
     tyro.cli(command, args=_plan_in_full(argv), prog="surefoot evaluate")
     return 0
+
+
+def _usual_planner(argv: list[str]) -> Any:
+    """How the run that is named plans."""
+    from surefoot.algorithms.presets import planner
+    from surefoot.runs.folder import RunFolder
+    from surefoot.runs.info import read_info
+    from surefoot.runs.lookahead import usual_planner
+
+    run = next((Path(word) for word in argv if Path(word).is_dir()), None)
+    try:
+        return planner(True) if run is None else usual_planner(read_info(RunFolder(run)))
+    except (ValueError, OSError, TypeError, KeyError):  # which evaluating it will tell
+        return planner(True)
 
 
 def _plan_in_full(argv: list[str]) -> list[str]:

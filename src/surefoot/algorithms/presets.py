@@ -19,6 +19,7 @@ from surefoot.algorithms.sac import SACConfig
 from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.algorithms.trpo_lagrangian import TRPOLagrangianConfig
 from surefoot.learn.multiplier import MultiplierConfig
+from surefoot.learn.planner import PlannerConfig
 from surefoot.learn.ppo import PPOConfig
 from surefoot.world.ensemble import EnsembleConfig
 
@@ -76,12 +77,33 @@ def algorithm_of(config: Any) -> str:
     raise ValueError(f"config={config!r} must be one of {kinds}")
 
 
+def planner(known: bool) -> PlannerConfig:
+    """How to plan by default; `known` says whether costs are, or must be learned.
+
+    Safe-LOOP's own settings belong to actions that the task repeats: on single steps its plans are
+    little more than the mean of the safe ones. Plans of a few lasting actions, and the best of them
+    instead of weights that depend on the scale of rewards, drive as well as a trained policy.
+    """
+    return PlannerConfig(
+        kind="cem",
+        horizon=6,
+        hold=5,
+        samples=60,
+        iterations=4,
+        particles=1,
+        cost_threshold=0.0 if known else 0.2,  # learned ones are never quite 0
+    )
+
+
 def _safe_loop(name: str, task: str | None) -> SafeLoopConfig:
     """The paper's settings; by default with the model that knows more of the task."""
-    config = SafeLoopConfig(model="paper" if name == "paper" else "ego")
-    if task is None:  # costs that are learned are never quite 0
-        config = replace(config, planner=replace(config.planner, cost_threshold=0.2))
-    return config
+    if name == "paper":
+        config = SafeLoopConfig()
+        if task is None:
+            config = replace(config, planner=replace(config.planner, cost_threshold=0.2))
+        return config
+    # The planner needs no values to drive by, so SAC may begin before they are any good.
+    return SafeLoopConfig(model="ego", random_steps=2_500, planner=planner(task is not None))
 
 
 def _default(task: str | None, device: str) -> MBPPOConfig:

@@ -110,6 +110,20 @@ def settled(steps: np.ndarray, values: np.ndarray) -> float:
     return float(steps[above[-1] + 1 if len(above) else 0])
 
 
+def still_rising(steps: np.ndarray, values: np.ndarray) -> bool:
+    """Whether the mean of a curve (steps [E], values [E, S]) has not levelled off at its end.
+
+    That is, whether the last tenth of its steps adds to the tenth before more than a twentieth of
+    its whole range.
+    """
+    curve = values.mean(1)
+    last = steps > 0.9 * steps[-1]
+    before = (steps > 0.8 * steps[-1]) & ~last
+    if not before.any():
+        return False
+    return bool(curve[last].mean() - curve[before].mean() > 0.05 * np.ptp(curve))
+
+
 def scatters_more(text: str, ours: np.ndarray, theirs: np.ndarray) -> Claim:
     """Held if `ours` differ more from seed to seed than `theirs`."""
     if min(len(ours), len(theirs)) < 2:

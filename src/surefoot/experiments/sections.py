@@ -32,7 +32,7 @@ def curves(
     level = None if converged is None else results.group(converged)
     lines = {}
     if level is not None and level.state == "finished":
-        lines = {f"{level.label}, converged": level.final("reward").mean()}
+        lines = {f"{level.label} at its end": level.final("reward").mean()}
     lengths = [group.real_steps for group in groups]
     far = max(lengths) > 4 * min(lengths)  # else short runs would be a dash at the left edge
     figures = [

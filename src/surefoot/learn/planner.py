@@ -33,7 +33,10 @@ class PlannerConfig:
     kind: Literal["soft", "cem"] = "soft"
     """Whether plans count by the exponential of their score, or the best of them all alike."""
     horizon: int = 8
-    """Steps of a plan, H."""
+    """Actions of a plan, H."""
+    hold: int = 1
+    """Steps that each action of a plan lasts. Single steps that are drawn apart cancel each other
+    out; a robot with momentum is moved by what lasts. Only the first step of a plan is taken."""
     samples: int = 100
     """Plans drawn in each iteration, the present mean among them."""
     actor_share: float = 0.05
@@ -56,6 +59,11 @@ class PlannerConfig:
     alone count, by their value."""
 
     @property
+    def steps(self) -> int:
+        """How far a plan reaches."""
+        return self.horizon * self.hold
+
+    @property
     def proposals(self) -> int:
         """How many plans the policy proposes."""
         return round(self.actor_share * self.samples)
@@ -64,7 +72,7 @@ class PlannerConfig:
         check_types(self)
         if self.kind not in ("soft", "cem"):
             raise ValueError(f"kind={self.kind!r} must be 'soft' or 'cem'")
-        for name in ("horizon", "particles", "iterations", "fewest_safe"):
+        for name in ("horizon", "hold", "particles", "iterations", "fewest_safe"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         if self.samples < 2:
@@ -172,7 +180,7 @@ def plan(
     later = jnp.concatenate([chosen[:, 1:], middle(config, actions, chosen.shape[0])[:, :1]], 1)
     return Plan(
         action=chosen[:, 0],
-        mean=later,
+        mean=chosen + (later - chosen) / config.hold,
         value=promised,
         worst_cost=worst,
         safe=worst <= config.cost_threshold,
@@ -198,7 +206,8 @@ def evaluate(
 
     def one(plan: Array, member: Array, key: Key[Array, ""]) -> tuple[Array, Array]:
         roll_key, value_key = jax.random.split(key)
-        seen = follow(knowledge, actions, ensemble, plan, states, roll_key, member)
+        taken = jnp.repeat(plan, config.hold, 0)
+        seen = follow(knowledge, actions, ensemble, taken, states, roll_key, member)
         total = seen.reward
         if value is not None:
             obs = jax.vmap(knowledge.observe)(seen.states)
@@ -247,7 +256,7 @@ def worst_cost(
         first_key, rest_key = jax.random.split(key)
         now = follow(knowledge, actions, ensemble, action[None], states, first_key, member)
         rest, _ = imagine(
-            knowledge, actions, ensemble, policy, now.states, config.horizon - 1, rest_key, member
+            knowledge, actions, ensemble, policy, now.states, config.steps - 1, rest_key, member
         )
         return (now.cost + now.alive[:, None] * rest.cost_returns()).max(-1)
 
@@ -285,9 +294,9 @@ def _proposals(
 
     def one(member: Array, key: Key[Array, ""]) -> Float[Array, "H N A"]:
         rollout, _ = imagine(
-            knowledge, actions, ensemble, propose, states, config.horizon, key, member
+            knowledge, actions, ensemble, propose, states, config.steps, key, member
         )
-        return actions.encode(rollout.action)
+        return actions.encode(rollout.action[:: config.hold])
 
     return jax.vmap(one)(members, jax.random.split(key, count))
 

@@ -136,7 +136,7 @@ def _level(members: Sequence[Group]) -> tuple[float, str]:
     """A reward to reach, and what to call it: PPO-Lagrangian's at the end, else the lowest."""
     for group in members:
         if group.algorithm == "ppo-lagrangian" and group.state == "finished":
-            return float(group.final("reward").mean()), "converged PPO-Lagrangian"
+            return float(group.final("reward").mean()), "PPO-Lagrangian at its end"
     return float(np.min([group.final("reward").mean() for group in members])), ""
 
 

@@ -9,12 +9,14 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Key
 
+from surefoot.algorithms import presets
 from surefoot.algorithms.collect import Act, Collector
 from surefoot.algorithms.common import over_seeds, seed_keys
 from surefoot.learn import planner
 from surefoot.learn.planner import Plan, PlannerConfig
 from surefoot.policy import Policy
 from surefoot.runs.evaluation import evaluate_policy
+from surefoot.runs.folder import config_from
 from surefoot.runs.keeper import policy_in
 from surefoot.runs.model import Guide, ensembles_in, guide_in, learned_in
 from surefoot.runs.train import make_task, task_knowledge
@@ -49,7 +51,7 @@ def evaluate_planned(
     seeds = info["seeds"]
     env = make_task(info["task"], info["task_options"])(len(seeds) * episodes, model)
     know, actions = task_knowledge(env, model), action_spec(env.single_action_space)
-    chosen: PlannerConfig = config or getattr(learned.config, "planner", PlannerConfig())
+    chosen = config or usual_planner(info)
     policy = policy_in(learned.last)
     guide = guide_in(learned, know, actions, deterministic)
     pilot = Pilot(
@@ -62,6 +64,13 @@ def evaluate_planned(
         pilot.take_over,
     )  # fmt: skip
     return {**found, "plan": {"how": how, **pilot.report(), "planner": asdict(chosen)}}
+
+
+def usual_planner(info: dict[str, Any]) -> PlannerConfig:
+    """The planner of a run, given its config.json: its own, or where it has none the default."""
+    if "planner" in info["config"]:
+        return config_from(PlannerConfig, info["config"]["planner"])
+    return presets.planner("cost" in info["known"])
 
 
 class Pilot:
