@@ -178,6 +178,14 @@ def test_no_option_of_a_run_takes_any_value(value, run, monkeypatch, tmp_path):
             {"model": "ego", "task_options": {"observation": "paper"}},
             "option observation='paper' contradicts model='ego' of the config",
         ),
+        (
+            {"task_options": {"action_repeat": 5}},
+            "action_repeat=5 contradicts model='ego', .* would miss .* set model='black-box'$",
+        ),
+        (
+            {"algorithm": "safe-loop", "task_options": {"action_repeat": 5}},
+            "action_repeat=5 contradicts .* set model='black-box', or planner.hold=5 instead",
+        ),
         ({"task_options": {"num_envs": 2}}, "num_envs=2 is no option of a task"),
     ],
 )

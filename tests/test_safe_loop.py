@@ -92,7 +92,7 @@ def test_a_run_on_a_black_box():
 
 
 @pytest.mark.slow
-def test_a_run_is_judged_with_its_planner(tmp_path):
+def test_a_run_is_judged_with_its_planner(tmp_path, call):
     """Its evaluation is that of the planner, and may be repeated."""
     run = start("safe-loop", tmp_path / "run", 2)
     result = RunFolder(run).read_json("result.json")
@@ -102,6 +102,8 @@ def test_a_run_is_judged_with_its_planner(tmp_path):
     again = evaluate(run, PLANNED_EPISODES)  # which looks ahead, as training did
     assert (again["reward"], again["cost"]) == (found["reward"], found["cost"])
     assert again["plan"]["followed"] == 1.0
+    _, out, _ = call("export", str(run), str(tmp_path / "policy.npz"))
+    assert "without its planner" in out
 
 
 def test_choices_are_refused():

@@ -16,7 +16,7 @@ from surefoot.cli_model import benchmark_imagination, diagnose
 from surefoot.cli_plan import benchmark_planner
 from surefoot.cli_report import compare
 from surefoot.cli_reproduce import reproduce
-from surefoot.cli_runs import evaluate, export, print_result, resume, runs, show
+from surefoot.cli_runs import evaluate, export, note_planner, print_result, resume, runs, show
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -200,6 +200,7 @@ def watch(
         from surefoot.runs import train as runs
 
         path = runs.film_run(what, which, out_, view, steps, seed, every, size)
+        note_planner(Path(what))
     else:
         from surefoot.envs.filming import film
 

@@ -67,7 +67,7 @@ def evaluate(argv: list[str]) -> int:
 
     def command(
         run: Positional[Path],
-        episodes: int = 100,
+        episodes: int | None = None,
         seed: int | None = None,
         deterministic: bool = False,
         plan: Literal["look-ahead", "filter"] | None = None,
@@ -78,7 +78,7 @@ def evaluate(argv: list[str]) -> int:
 
         Args:
             run: The run's folder.
-            episodes: Episodes per seed.
+            episodes: Episodes per seed (default: 100, or 10 where every step is planned).
             seed: Where the environments' seeds start.
             deterministic: Act by the policy's mode instead of drawing from it.
             plan: Plan every step with the run's model: look-ahead does as planned (so does --plan
@@ -155,6 +155,15 @@ def export(
     from surefoot.runs import train as runs
 
     out.print(f"wrote {runs.policy_of(run, which).save(path)}", markup=False)
+    note_planner(run)
+
+
+def note_planner(run: Path) -> None:
+    """Say where a policy is less than what was trained."""
+    from surefoot.runs.train import plans_itself
+
+    if plans_itself(run):
+        out.print("This is safe-LOOP's policy without its planner, and keeps no limit.")
 
 
 def runs(

@@ -59,8 +59,9 @@ REMEDY = "a smaller sac.learning_rate or ensemble.learning_rate"
 class SafeLoopConfig:
     """safe-LOOP with the paper's settings.
 
-    Its own experiments repeat every action five times, which is an option of the Goal tasks:
-    action_repeat=5.
+    Its own experiments repeat every action five times. For the same reach with a free hand at every
+    step there is planner.hold; to repeat actions there is the task option action_repeat, with
+    model="black-box".
     """
 
     steps: int = 450_000

@@ -60,6 +60,13 @@ def check_options(task: str, options: dict[str, Any], config: Any) -> None:
     for name in RESERVED:
         if name in options:
             raise ValueError(f"{name}={options[name]!r} is no option of a task; see surefoot envs")
+    repeat, model = options.get("action_repeat", 1), getattr(config, "model", "black-box")
+    if repeat != 1 and model != "black-box":
+        raise ValueError(
+            f"the task option action_repeat={repeat!r} contradicts model={model!r}, which judges "
+            f"costs where an action ends, and so would miss those on the way; set model='black-box'"
+            + (f", or planner.hold={repeat!r} instead" if hasattr(config, "planner") else "")
+        )
     names = getattr(find_task(task).env, "observations", ())
     if not names:
         return

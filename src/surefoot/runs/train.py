@@ -218,7 +218,7 @@ def load_policies(path: str | Path) -> tuple[RunFolder, dict[str, Any], Any]:
 
 def evaluate(
     run: str | Path,
-    episodes: int = 100,
+    episodes: int | None = None,
     seed: int = EVALUATION_SEED,
     deterministic: bool = False,
     plan: Literal["look-ahead", "filter"] | None = None,
@@ -228,7 +228,7 @@ def evaluate(
 
     Args:
         run: The run's folder.
-        episodes: Episodes per seed.
+        episodes: Episodes per seed; if not given 100, or 10 where every step is planned.
         seed: Where the environments' seeds start.
         deterministic: Act by the policy's mode instead of drawing from it.
         plan: Plan every step with the run's model: look-ahead does as planned, filter keeps the
@@ -236,10 +236,12 @@ def evaluate(
             a run of safe-LOOP looks ahead, as it did in training, and others do not plan.
         planner: How to plan; if not given, as safe-LOOP does, or as the run did.
     """
+    if plan is None and plans_itself(run):
+        plan = "look-ahead"
+    if episodes is None:
+        episodes = 100 if plan is None else PLANNED_EPISODES
     if episodes < 1:
         raise ValueError(f"episodes={episodes} must be at least 1")
-    if plan is None and _plans_itself(run):
-        plan = "look-ahead"
     if plan is not None:
         from surefoot.runs.lookahead import evaluate_planned
 
@@ -257,7 +259,7 @@ def evaluate(
     )
 
 
-def _plans_itself(run: str | Path) -> bool:
+def plans_itself(run: str | Path) -> bool:
     """Whether a run acts by planning, so that its policy alone is not what was trained."""
     try:
         return read_info(RunFolder(Path(run)))["algorithm"] == "safe-loop"
