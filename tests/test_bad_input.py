@@ -108,13 +108,16 @@ WORDS = st.one_of(
         "gpu", "--help", "--quiet", "--rollouts", "7", "num_envs=2", "task=1", "--observation",
         "ego", "--which", "--size", "--every", "--view", "camera", "--tasks", "--num-envs",
         "--threads", "--epochs", "--cost-limit", "--policy", "still", "x.gif", "x.npz", "run",
-        "--episodes", "--seed", str(10**30), "--horizon", ".", "--constrained", "ppo",
+        "--scale", "--runs", "--jobs", "--on", "ray", "--plan", "filter", "--planner.hold",
+        "--report-only", "--episodes", "--seed", str(10**30), "--horizon", ".", "--constrained",
+        "ppo",
     ]),
     st.text(max_size=6),
 )  # fmt: skip
 COMMANDS = [
     "train", "train PointGoal", "resume", "show", "runs", "evaluate", "diagnose", "export", "watch",
     "watch RCCar --steps 1", "parity", "benchmark env", "benchmark train", "benchmark imagination",
+    "benchmark planner", "compare", "reproduce", "reproduce smoke", "evaluate run --plan",
 ]  # fmt: skip
 
 
@@ -134,6 +137,9 @@ def test_no_command_line_ends_in_a_traceback(command, words, monkeypatch, tmp_pa
     monkeypatch.setattr("surefoot.envs.benchmark._best", nothing_more)
     monkeypatch.setattr("surefoot.runs.benchmark.islice", nothing_more)
     monkeypatch.setattr("surefoot.runs.benchmark_imagination.task_knowledge", nothing_more)
+    monkeypatch.setattr("surefoot.runs.benchmark_planner.plans_per_second", nothing_more)
+    monkeypatch.setattr("surefoot.experiments.reproduce.run_blocks", nothing_more)
+    monkeypatch.setattr("surefoot.experiments.reproduce.OnRay", nothing_more)
     with pytest.raises(SystemExit) as end:
         cli.main([*command.split(), *words])
     assert end.value.code in (0, 1, 2)
