@@ -26,6 +26,26 @@ def cost_changes(rows: list[dict[str, float]], seeds: list[float]) -> tuple[np.n
     return expected, real
 
 
+def tell_cpo(rows: list[dict[str, float]], seeds: list[float]) -> None:
+    """How far CPO is from its limit, and what its batches promise."""
+    if "expected_cost_change" in rows[0]:
+        expected, real = cost_changes(rows, seeds)
+        print(
+            f"  cost per episode and update: expected {expected.mean():+.1f}, "
+            f"came {real.mean():+.1f}, correlation {np.corrcoef(expected, real)[0, 1]:.2f}"
+        )
+    names = ("cost", "explained_variance_cost_0")
+    means = [
+        [np.mean([row[name] for row in rows if row["epoch"] == epoch]) for name in names]
+        for epoch in sorted({row["epoch"] for row in rows if row["epoch"] > 2})
+    ]
+    cost, explained = np.array(means).T
+    print(
+        f"  from the third epoch on, means over seeds: cost {cost.min():.0f} to {cost.max():.0f}; "
+        f"the critic of the cost explains {explained.min():.0%} to {explained.max():.0%}"
+    )
+
+
 def summarise(path: Path, at: list[int]) -> None:
     rows = RunFolder(path).read_metrics()
     seeds = sorted({row["seed"] for row in rows})
@@ -40,12 +60,8 @@ def summarise(path: Path, at: list[int]) -> None:
             spread = f" ± {values.std(ddof=1):.1f}" if len(values) > 1 else ""
             parts.append(f"{name} {values.mean():.1f}{spread} (max {values.max():.1f})")
         print(f"  {int(step):>9,} real steps: " + ", ".join(parts))
-    if "expected_cost_change" in rows[0]:
-        expected, real = cost_changes(rows, seeds)
-        print(
-            f"  cost per episode and update: expected {expected.mean():+.1f}, "
-            f"came {real.mean():+.1f}, correlation {np.corrcoef(expected, real)[0, 1]:.2f}"
-        )
+    if "recovery" in rows[0]:
+        tell_cpo(rows, seeds)
     times = sorted({(row["steps"], row["seconds"]) for row in rows if row["seed"] == seeds[0]})
     if len(times) > 2:
         # The median: the first epochs compile, and a run may have been interrupted.

@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from surefoot import __version__
+from surefoot.algorithms.presets import CONFIGS
 from surefoot.runs.checkpoint import Checkpoint, Damaged
-from surefoot.runs.folder import RunFolder
+from surefoot.runs.folder import RunFolder, config_from
 from surefoot.validation import check_kinds
 
 KINDS: dict[str, Any] = {
@@ -54,6 +56,17 @@ def check_info(info: dict[str, Any], path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise Damaged(f"{path} is damaged: {error}") from None
     return info
+
+
+def config_in(info: dict[str, Any], path: Path) -> Any:
+    """The config that a config.json holds, as this version understands it."""
+    try:
+        return config_from(CONFIGS[info["algorithm"]], info["config"])
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        raise ValueError(
+            f"{path} was written by Surefoot {info['version']}, and version {__version__} does not "
+            f"understand its config: {error}"
+        ) from None
 
 
 def check_checkpoint(last: Checkpoint, folder: RunFolder) -> None:

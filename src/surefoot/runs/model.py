@@ -9,14 +9,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from surefoot import __version__
 from surefoot.algorithms.common import seed_keys
 from surefoot.algorithms.presets import CONFIGS, MODEL_BASED
 from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.learn import ppo, sac
 from surefoot.runs.checkpoint import Checkpoint, newest_sound
-from surefoot.runs.folder import RunFolder, config_from
-from surefoot.runs.info import check_checkpoint, check_info
+from surefoot.runs.folder import RunFolder
+from surefoot.runs.info import check_checkpoint, check_info, config_in
 from surefoot.snapshot import Saved
 from surefoot.spaces import ActionSpec
 from surefoot.world import ensemble as ensembles
@@ -51,13 +50,7 @@ def learned_in(run: str | Path, purpose: str) -> Learned:
             f"{run} has no model to {purpose}: it was trained by {info['algorithm']}, which learns "
             f"without one; name a run of mbppo-lagrangian or safe-loop"
         )
-    try:
-        return Learned(last, info, config_from(kind, info["config"]))
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"{run} was written by Surefoot {info['version']}, and version {__version__} does not "
-            f"understand its config: {error}"
-        ) from None
+    return Learned(last, info, config_in(info, folder.path))
 
 
 def ensembles_in(learned: Learned, know: Knowledge, actions: ActionSpec) -> Ensemble:

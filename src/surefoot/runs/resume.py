@@ -10,7 +10,6 @@ import jax
 
 from surefoot import __version__
 from surefoot.algorithms.collect import environment_seeds
-from surefoot.algorithms.presets import CONFIGS
 from surefoot.runs.checkpoint import (
     Checkpoint,
     Damaged,
@@ -19,8 +18,8 @@ from surefoot.runs.checkpoint import (
     newest_sound,
 )
 from surefoot.runs.device import DEVICES, device_name
-from surefoot.runs.folder import RunFolder, config_from
-from surefoot.runs.info import check_checkpoint, check_info, read_info
+from surefoot.runs.folder import RunFolder
+from surefoot.runs.info import check_checkpoint, check_info, config_in, read_info
 from surefoot.runs.keeper import policy_in
 from surefoot.runs.listing import is_run, read_result
 from surefoot.runs.train import MakeEnv, train_to_the_end
@@ -106,13 +105,7 @@ def _lengthened(
     folder: RunFolder, info: dict[str, Any], last: Checkpoint | None, steps: int | None
 ) -> Any:
     """The run's config, with a new number of steps if there is one."""
-    try:
-        config = config_from(CONFIGS[info["algorithm"]], info["config"])
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"{folder.path} was written by Surefoot {info.get('version')}, and version "
-            f"{__version__} does not understand its config: {error}"
-        ) from None
+    config = config_in(info, folder.path)
     if steps is not None:
         done = 0 if last is None else int(last.arrays["totals/steps"])
         if steps < done:
