@@ -1,54 +1,23 @@
 """How far a model can be believed: against numpy loops, for models whose errors are known."""
 
-import json
-from dataclasses import asdict, replace
-from types import SimpleNamespace
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import surefoot
-from harness import TASK, TINY
-from surefoot.algorithms import mbppo_lagrangian
-from surefoot.algorithms.collect import Experience, numpy_policy
-from surefoot.algorithms.mbppo_lagrangian import World
-from surefoot.envs.adapters import adapt
+from linear_world import ACTIONS, COST, KNOWLEDGE, PUSH, REWARD, TURN, model, system
+from surefoot.algorithms.collect import Experience
 from surefoot.envs.goal import GoalConfig
 from surefoot.envs.knowledge import EgoKnowledge, PaperKnowledge
 from surefoot.envs.rc_car import RCCarConfig, RCCarKnowledge
-from surefoot.runs import benchmark_imagination
-from surefoot.runs.checkpoint import Checkpoint, list_checkpoints, write_checkpoint
 from surefoot.runs.diagnosis import steps_shown
 from surefoot.runs.labels import feature_names, output_names
-from surefoot.runs.train import task_knowledge
 from surefoot.runs.trial import Judge, Segments, goals_to_come, segments
-from surefoot.snapshot import to_arrays
-from surefoot.spaces import ActionSpec, action_spec
+from surefoot.spaces import ActionSpec
 from surefoot.world.diagnostics import one_step, replay, rollout_rmse
 from surefoot.world.knowledge import BlackBox
-from toys import Drift, TwoState, linear_ensemble
-
-ACTIONS = ActionSpec(1, low=(-0.5,), high=(0.5,))
-# A system that turns and is pushed by the action, which is cut at 0.5; reward and cost linear.
-TURN = np.array([[0.9, 0.3], [-0.3, 0.9]])
-PUSH, REWARD, COST = np.array([0.3, -0.2]), np.array([0.7, -0.4, 0.5]), np.array([0.1, 0.0, -0.5])
-KNOWLEDGE = BlackBox(2, terminates=False)
-
-
-def system(turn=TURN, reward=REWARD) -> np.ndarray:
-    """From state and action to the change of state, reward and cost."""
-    change = np.concatenate([turn - np.eye(2), PUSH[None]])
-    return np.concatenate([change, reward[:, None], COST[:, None]], 1)
-
-
-def model(*matrices, std=0.0, binary=0):
-    matrices = np.stack(matrices)
-    offsets = np.zeros((len(matrices), matrices.shape[-1]))
-    return linear_ensemble(matrices, offsets, matrices.shape[-1] - binary, std)
-
+from toys import linear_ensemble
 
 # One step ahead
 
@@ -351,184 +320,3 @@ def test_names_are_as_many_as_numbers():
     assert output_names(told) == ["observation 0"]
     paper = feature_names(PaperKnowledge(GoalConfig(robot="car", observation="paper")))
     assert paper[2:8] == [*(f"magnetometer {x}" for x in "xyz"), "yaw rate", "goal x", "goal y"]
-
-
-# Runs
-
-
-def untrained_run(path, env, task, model_name="black-box", algorithm="mbppo-lagrangian", **info):
-    """The checkpoint of a run of two seeds that has learned nothing, as training leaves it."""
-    config = replace(TINY["mbppo-lagrangian"], model=model_name)
-    know = task_knowledge(env, model_name)
-    world = World(know, action_spec(env.single_action_space), 20)
-    begin = jax.jit(jax.vmap(lambda key: mbppo_lagrangian.init(config, world, 1, key)[0]))
-    state = begin(jax.random.split(jax.random.key(0), 2))
-    arrays = to_arrays({"state": state, "totals": {"steps": np.array(40)}})
-    policy = numpy_policy(state.learner, world.actions)
-    arrays |= {f"policy/{name}": x for name, x in policy.arrays().items()}
-    arrays |= {"metrics": np.zeros(0, np.uint8), "collector/obs": np.zeros((4, 1))}
-    said = {"version": "0", "device": "none"}
-    info = {
-        "algorithm": algorithm, "task": task, "task_options": TASK if task else {}, "seeds": [3, 4],
-        "known": list(know.known), "config": asdict(config), "preset": "default", "started": "",
-        **said, **info,
-    }  # fmt: skip
-    meta = {"epoch": 1, "seconds": 1.0, "save_seconds": 0.0, "info": info, **said}
-    path.mkdir()
-    write_checkpoint(path / "checkpoints", Checkpoint(meta, arrays))
-    return path
-
-
-@pytest.mark.parametrize(
-    ("task", "model_name"),
-    [
-        ("PointGoal", "paper"),
-        *(
-            pytest.param(*case, marks=pytest.mark.slow)
-            for case in (("PointGoal", "ego"), ("PointGoal", "black-box"), ("RCCar", "ego"))
-        ),
-    ],
-)
-def test_diagnose_as_a_user_types_it(task, model_name, tmp_path, call):
-    options = TASK if task == "RCCar" else {**TASK, "observation": model_name, "hazards": 3}
-    if model_name == "black-box":
-        options["observation"] = "reference"
-    env = surefoot.make(task, **options)
-    run = untrained_run(tmp_path / "run", env, task, model_name, task_options=options)
-    code, out, err = call("diagnose", str(run), "--episodes=2", "--horizon=6", "--json")
-    assert code == 0 and not err
-    found = json.loads(out)
-    know = task_knowledge(env, model_name)
-    assert [row["seed"] for row in found["seeds"]] == [3, 4]
-    assert found["horizon"] == 6 and found["steps"] == [1, 2, 5, 6]
-    assert len(found["outputs"]) == know.target_size == len(found["one_step"]["rmse"])
-    assert len(found["binary_outputs"]) == know.binary_size == len(found["binary"]["loss"])
-    for one in [found, *found["seeds"]]:
-        assert np.shape(one["rollouts"]["feature_errors"]) == (4, know.feature_size)
-        assert all(0 <= share <= 1 for share in one["one_step"]["coverage_90"])
-    for part, name in (("one_step", "rmse"), ("rollouts", "error"), ("costs", "imagined")):
-        by_seed = [row[part][name] for row in found["seeds"]]
-        np.testing.assert_allclose(found[part][name], np.mean(by_seed, 0), rtol=1e-6)
-    assert (run / "diagnosis.png").stat().st_size > 10_000
-
-
-def test_diagnose_prints_every_output_and_seed(tmp_path, call):
-    run = untrained_run(tmp_path / "run", surefoot.make("RCCar", **TASK), "RCCar", "ego")
-    code, out, _ = call("diagnose", str(run), "--episodes=1")
-    assert code == 0
-    lines = out.splitlines()
-    for name in ("velocity x", "velocity y", "yaw rate", "forward", "left", "turn"):
-        (line,) = [line for line in lines if line.startswith(name + " ")]
-        assert line.count("%") == 4
-    (steps,) = [line for line in lines if line.startswith("after steps")]
-    assert steps.split()[2:] == ["1", "2", "5"]  # the run's own horizon is 5
-    for seed in ("seed 3", "seed 4", "seed all"):
-        assert sum(line.startswith(seed) for line in lines) == 2
-    assert f"figure: {run / 'diagnosis.png'}" in out
-    assert call("diagnose", str(run), "--episodes=1")[1] == out  # the same episodes every time
-
-
-@pytest.mark.slow
-def test_diagnose_a_run_that_was_trained(tmp_path):
-    run = surefoot.train(
-        "PointGoal", config=TINY["mbppo-lagrangian"], out=tmp_path / "run", seeds=2, quiet=True,
-        steps=80, task_options=TASK,
-    )  # fmt: skip
-    found = surefoot.diagnose(run, episodes=2)
-    assert found["epoch"] == 2 and found["real_steps"] == 80 and len(found["seeds"]) == 2
-    assert found["known"][0] == "initial states"
-
-
-def test_environments_of_your_own(tmp_path, call):
-    make_env = lambda n: adapt(Drift, cost="cost", num_envs=n)
-    run = untrained_run(tmp_path / "run", make_env(1), None)
-    found = surefoot.diagnose(run, episodes=2, make_env=make_env)
-    assert found["outputs"] == ["observation 0", "reward", "cost"]
-    assert found["binary_outputs"] == ["end"] and found["binary"]["real_rate"] == [0.0]
-    code, _, err = call("diagnose", str(run))
-    assert code == 2 and "from Python" in err and "make_env=..." in err
-    told = lambda env: BlackBox(1, cost_fn=lambda s, a, t: a)
-    with pytest.raises(ValueError, match=r"was told \[\], not \['cost'\]"):
-        surefoot.diagnose(run, make_env=make_env, knowledge=told)
-
-
-@pytest.mark.slow
-def test_environments_of_your_own_with_choices(tmp_path):
-    choices = lambda n: adapt(TwoState, cost="cost", num_envs=n)
-    run = untrained_run(tmp_path / "choices", choices(1), None)
-    assert surefoot.diagnose(run, episodes=2, make_env=choices)["steps"] == [1, 2, 5]
-
-
-def test_what_cannot_be_diagnosed_says_why(tmp_path, call):
-    code, _, err = call("diagnose", str(tmp_path / "nowhere"))
-    assert code == 2 and "there is no such folder" in err
-    (tmp_path / "empty").mkdir()
-    code, _, err = call("diagnose", str(tmp_path / "empty"))
-    assert code == 2 and "no checkpoint that can be read: there is none" in err
-    env = surefoot.make("RCCar", **TASK)
-    free = untrained_run(tmp_path / "free", env, "RCCar", "ego", algorithm="cpo")
-    code, _, err = call("diagnose", str(free))
-    assert code == 2 and "has no model to diagnose" in err and "cpo" in err
-    run = untrained_run(tmp_path / "run", env, "RCCar", "ego")
-    with pytest.raises(ValueError, match="trained on the task RCCar"):
-        surefoot.diagnose(run, make_env=lambda n: env)
-    for words in (("--episodes=0",), ("--horizon=0",), ("--horizon=21",), ("--seed=-1",)):
-        code, _, err = call("diagnose", str(run), *words)
-        assert code == 2 and words[0][2:] in err
-    (path,) = list_checkpoints(run / "checkpoints")
-    path.write_bytes(path.read_bytes()[:-1])
-    code, _, err = call("diagnose", str(run))
-    assert code == 2 and "is damaged" in err
-    odd = untrained_run(tmp_path / "odd", env, "RCCar", "ego", seeds="three")
-    code, _, err = call("diagnose", str(odd))
-    assert code == 2 and "seeds='three' must be a list of whole numbers" in err
-
-
-# How fast
-
-
-def test_one_state_at_a_time_is_the_same_world():
-    """All members but the elite promise nonsense."""
-    nonsense = 1e3 * np.ones((3, 4))
-    ensemble = eqx.tree_at(lambda e: e.elites, model(nonsense, system(), nonsense), jnp.array([1]))
-    world = World(KNOWLEDGE, ACTIONS, 20)
-    policy = SimpleNamespace(sample=lambda obs, key: obs[:, :1] - obs[:, 1:])
-    now, s, key = jnp.array([0.4, -0.7]), np.array([0.4, -0.7]), jax.random.key(0)
-    step = jax.jit(lambda *args: benchmark_imagination.one_step(world, policy, *args))
-    for _ in range(5):
-        now, reward, cost, key = step(ensemble, now, key)
-        x = np.append(s, np.clip(s[0] - s[1], -0.5, 0.5))
-        s = s @ TURN + x[2] * PUSH
-        np.testing.assert_allclose(now, s, atol=1e-5)
-        np.testing.assert_allclose([reward, cost[0]], [x @ REWARD, x @ COST], atol=1e-5)
-
-
-def test_benchmark_imagination_as_a_user_types_it(call, monkeypatch):
-    tiny = TINY["mbppo-lagrangian"]
-    asked = []
-    monkeypatch.setattr(benchmark_imagination, "preset", lambda *words: asked.append(words) or tiny)
-    monkeypatch.setattr(benchmark_imagination, "SECONDS", 0.05)
-    monkeypatch.setattr(benchmark_imagination, "WINDOWS", 2)
-    code, out, err = call("benchmark", "imagination", "--json")
-    assert code == 0 and not err
-    row = json.loads(out)
-    assert asked == [("mbppo-lagrangian", "default", "PointGoal", jax.default_backend())]
-    assert row["members"] == 3 and "12 rollouts of 5 steps" in row["together"]
-    both = row["steps_per_second"], row["one_at_a_time_steps_per_second"]
-    assert row["ratio"] == both[0] / both[1] and min(both) > 0
-    assert "all 3 networks evaluated" in row["one_at_a_time"]
-    code, _, err = call("benchmark", "imagination", "--task=PointGaol")
-    assert code == 2 and "did you mean PointGoal" in err
-
-
-def test_thefastest_window_counts(monkeypatch):
-    """Calls of 2, 4, 1 and 3 seconds in windows of one call each; the first one compiles."""
-    clock, calls = [0.0], iter((9.0, 2.0, 4.0, 1.0, 3.0))
-
-    def call():
-        clock[0] += next(calls)
-
-    monkeypatch.setattr(benchmark_imagination.time, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(benchmark_imagination, "SECONDS", 4.0)
-    monkeypatch.setattr(benchmark_imagination, "WINDOWS", 4)
-    assert benchmark_imagination.fastest(call) == 1.0

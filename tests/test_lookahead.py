@@ -30,8 +30,8 @@ from surefoot.runs.train import EVALUATION_SEED, task_knowledge
 from surefoot.spaces import action_spec
 from surefoot.world.ensemble import EnsembleConfig
 from surefoot.world.knowledge import BlackBox
-from test_diagnosis import untrained_run
 from toys import linear_ensemble
+from untrained import untrained_run
 
 DT, WALL = 0.2, 1.0
 

@@ -3,6 +3,8 @@
 import math
 from importlib.resources import files
 
+import jax
+import jax.numpy as jnp
 import mujoco
 import numpy as np
 
@@ -38,7 +40,7 @@ def by_hand(points: np.ndarray, reach: float) -> np.ndarray:
     return seen
 
 
-def test_both_lidars_are_the_loop():
+def test_all_lidars_are_the_loop():
     rng = np.random.default_rng(1)
     ego = rng.normal(0, 1.5, (40, 7, 2))
     # On the seam, just below it, on the robot, on bin borders, out of reach.
@@ -49,6 +51,16 @@ def test_both_lidars_are_the_loop():
     geometry.shine(out, 5, ego[..., 0], ego[..., 1], 3.0)
     np.testing.assert_allclose(out[:, 5:], expected, atol=1e-14)
     assert not out[:, :5].any()
+    seen = jax.vmap(lambda points: geometry.compiled_lidar(points, 3.0))(jnp.float32(ego))
+    np.testing.assert_allclose(seen, expected, atol=4e-6)  # single precision
+
+
+def test_angles_are_right_all_around():
+    angle = np.concatenate([np.linspace(-np.pi, np.pi, 2001), np.arange(-4, 5) * np.pi / 4])
+    x, y = np.float32(np.cos(angle)), np.float32(np.sin(angle))
+    found = geometry.arctan2(jnp.asarray(3 * y), jnp.asarray(3 * x))
+    np.testing.assert_allclose(found, np.arctan2(y, x, dtype=float), rtol=0, atol=4e-7)
+    assert float(geometry.arctan2(jnp.float32(0), jnp.float32(0))) == 0
 
 
 def test_points_shine_into_the_columns_asked_for():

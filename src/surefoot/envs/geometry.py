@@ -1,17 +1,25 @@
 """What a robot sees of the plane: the Goal task's formulas, written once for numpy and jax.numpy.
 
-`xp` is the array namespace; such functions take any leading batch axes. Only the lidar exists
-twice: dense for JAX, where it is compiled, and sparse for numpy, where every array costs.
+`xp` is the array namespace; such functions take any leading batch axes. Only the lidar exists more
+than once: dense where it is compiled, point by point where that runs on a CPU, and sparse for
+numpy, where every array costs.
 """
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 Namespace = Any
 Array = Any
 
 BINS = 16
+# Of the odd polynomial nearest to the arc tangent from 0 to 1, the highest power first.
+ARCTAN = (
+    0.0029295953, -0.01639988, 0.043255257, -0.075548007, 0.106664,
+    -0.14210789, 0.19993646, -0.33333135, 0.99999999,
+)  # fmt: skip
 SIDES = np.array([0, 1, -1])[:, None, None]  # a point's own bin, the next and the one before
 
 
@@ -36,6 +44,47 @@ def lidar(xp: Namespace, ego: Array, max_range: float) -> Array:
     # 1.5 less the way around the circle, which is BINS / 2 - |away - BINS / 2|.
     share = xp.clip(xp.abs(away - BINS / 2) - (BINS / 2 - 1.5), 0.0, 1.0)
     return xp.max(share * strength[..., None], axis=-2)
+
+
+def compiled_lidar(ego: Array, max_range: float) -> Array:
+    """`lidar` as a compiled function should have it: the same numbers but for rounding."""
+    return jax.lax.platform_dependent(
+        ego,
+        cpu=lambda ego: _point_by_point(ego, max_range),
+        default=lambda ego: lidar(jnp, ego, max_range),
+    )
+
+
+def _point_by_point(ego: Array, max_range: float) -> Array:
+    """`lidar` for a CPU, six times as fast there: it keeps in cache what an accelerator would do at
+    once, and takes angles by products and sums, which a compiler can do for several points in one
+    instruction."""
+    x, y = ego[..., 0], ego[..., 1]
+    strength = jnp.maximum(0.0, max_range - jnp.sqrt(x * x + y * y)) / max_range
+    angle = arctan2(y, x) * (BINS / (2 * jnp.pi))
+    angle = jnp.where(angle < 0, angle + BINS, angle)
+    middle = jnp.arange(BINS, dtype=angle.dtype) + 0.5
+
+    def add(k: Array, bins: Array) -> Array:
+        away = jnp.abs(angle[..., k, None] - middle)
+        share = jnp.clip(jnp.abs(away - BINS / 2) - (BINS / 2 - 1.5), 0.0, 1.0)
+        return jnp.maximum(bins, share * strength[..., k, None])
+
+    dark = jnp.zeros((*x.shape[:-1], BINS), x.dtype)
+    return jax.lax.fori_loop(0, x.shape[-1], add, dark)
+
+
+def arctan2(y: Array, x: Array) -> Array:
+    """The angle of points, to within 4e-7: a polynomial in the smaller part over the larger."""
+    a, b = jnp.abs(x), jnp.abs(y)
+    ratio = jnp.minimum(a, b) / jnp.maximum(jnp.maximum(a, b), 1e-30)
+    angle = jnp.zeros_like(ratio)
+    for c in ARCTAN:
+        angle = angle * ratio * ratio + c
+    angle = angle * ratio
+    angle = jnp.where(b > a, jnp.pi / 2 - angle, angle)
+    angle = jnp.where(x < 0, jnp.pi - angle, angle)
+    return jnp.where(y < 0, -angle, angle)
 
 
 def shine(

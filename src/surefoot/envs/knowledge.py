@@ -184,7 +184,7 @@ class EgoKnowledge(_GoalKnowledge):
         ego = geometry.to_ego(jnp, points, state.position, cos, sin)
         parts = [state.body, ego[0]]
         if self.config.hazards:
-            parts.append(geometry.lidar(jnp, ego[1:], self.config.lidar_range))
+            parts.append(geometry.compiled_lidar(ego[1:], self.config.lidar_range))
         return jnp.concatenate(parts)
 
 
@@ -261,7 +261,7 @@ class PaperKnowledge(_GoalKnowledge):
         parts = [v[:8]]
         if self.config.hazards:
             ego = geometry.to_ego(jnp, state.course.hazards, v[-2:], v[-4], -v[-3])
-            parts.append(geometry.lidar(jnp, ego, self.config.lidar_range))
+            parts.append(geometry.compiled_lidar(ego, self.config.lidar_range))
         return jnp.concatenate([*parts, v[-2:]])
 
 
