@@ -24,7 +24,7 @@ from surefoot.runs import benchmark_planner
 from surefoot.runs.checkpoint import Checkpoint, newest_sound, write_checkpoint
 from surefoot.runs.evaluation import evaluate_policy
 from surefoot.runs.keeper import policy_in
-from surefoot.runs.lookahead import Pilot
+from surefoot.runs.lookahead import Pilot, room
 from surefoot.runs.model import Guide, guide_in, learned_in
 from surefoot.runs.train import EVALUATION_SEED, task_knowledge
 from surefoot.spaces import action_spec
@@ -114,6 +114,40 @@ def test_a_filter_keeps_a_bold_policy_out_and_leaves_a_safe_one_alone(alone):
     # After the first step in, a policy meets other states, but its noise is the same.
     np.testing.assert_allclose(report["followed"], replaced / 2, atol=1e-9)
     assert report["safe"] == 1.0 and report["plans_per_second"] > 0
+
+
+def test_only_those_in_danger_are_planned_for(monkeypatch):
+    """Of ten carts three are next to the wall: there is room for three, and all get their plans."""
+    how = pilot(filtering=True)
+    collector = Collector(carts(20), [0, 1], 10, KNOWN)
+    acts = how.take_over(collector, 30)
+    near = np.full((2, 10, 2), (-3.0, 0.0), np.float32)
+    near[0, [1, 4, 8]] = 0.8, 0.3
+    monkeypatch.setattr(collector, "records", lambda: near)
+    asked, compiled = [], how._plan
+    monkeypatch.setattr(how, "_plan", lambda *args: asked.append(args[4].shape) or compiled(*args))
+    own, done = how._own(near, 0), acts(near, 0)
+    assert asked == [(2, 3, 2)]
+    changed = (done != own).any(-1)
+    np.testing.assert_array_equal(np.argwhere(changed), [[0, 1], [0, 4], [0, 8]])
+    assert (done[changed] < 0).all()  # they brake
+    assert how.report()["followed"] == 3 / 20
+
+
+@pytest.mark.parametrize(
+    ("n", "needed", "size"),
+    [
+        (100, 100, 100),
+        (100, 26, 100),
+        (100, 25, 25),
+        (100, 2, 2),
+        (100, 1, 1),
+        (1, 1, 1),
+        (5, 3, 5),
+    ],
+)
+def test_rooms_are_few_and_large_enough(n, needed, size):
+    assert room(n, needed) == size
 
 
 def test_a_look_ahead_does_better_than_its_policy_and_costs_nothing(alone):

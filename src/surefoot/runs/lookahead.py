@@ -102,7 +102,7 @@ class Pilot:
         self._risk = over_seeds(self._risk_one, len(keys), shared=(3,))
         self._steps, self._followed, self._safe = 0, 0, 0
         self._plans, self._seconds = 0, 0.0
-        self._compiled = False
+        self._compiled: set[int] = set()
 
     def take_over(self, collector: Collector, steps: int) -> Act:
         """What acts for the next `steps` steps of a collector, which must know the model's task."""
@@ -127,8 +127,9 @@ class Pilot:
 
     def _look_ahead(self, obs: np.ndarray, t: int) -> np.ndarray:
         """Actions [S, n, A]: those of the plans."""
-        plan = self._make_plan(t)
-        return self._follow(plan, np.ones(plan.safe.shape, bool), plan.action)
+        everywhere = np.ones(obs.shape[:2], bool)
+        plan = self._make_plan(t, everywhere)
+        return self._follow(plan, everywhere, plan.action)
 
     def _filter(self, obs: np.ndarray, t: int) -> np.ndarray:
         """Actions [S, n, A]: the policy's own where they are safe."""
@@ -139,30 +140,45 @@ class Pilot:
             self._mean = self._begin
             self._steps += danger.size
             return own
-        plan = self._make_plan(t)
-        return self._follow(plan, danger & (np.asarray(plan.worst_cost) < risk), own)
+        plan = self._make_plan(t, danger)
+        return self._follow(plan, danger & (plan.worst_cost < np.asarray(risk)), own)
 
     def _follow(self, plan: Plan, where: np.ndarray, own: Any) -> np.ndarray:
         """The plan's actions `where` it is followed, elsewhere one's `own`."""
         self._steps += where.size
         self._followed += int(where.sum())
-        self._safe += int((where & np.asarray(plan.safe)).sum())
+        self._safe += int((where & plan.safe).sum())
         # A plan that is not followed is no place to start the next one from.
         self._mean = np.where(where[..., None, None], plan.mean, self._begin)
         return np.where(where[..., None], plan.action, own)
 
-    def _make_plan(self, t: int) -> Plan:
-        here = self._collector
+    def _make_plan(self, t: int, where: np.ndarray) -> Plan:
+        """Plans [S, n, …] of the environments `where` one is asked for; of others zeros.
+
+        Only as many are planned for as the seed with most of them has, rounded up to one of a few
+        sizes: each is compiled once.
+        """
+        here, n = self._collector, where.shape[1]
         mean = np.where(here.begins()[..., None, None], self._begin, self._mean)
+        size = room(n, int(where.sum(1).max()))
+        chosen = np.argsort(~where, 1, kind="stable")[:, :size]
+        place = lambda x: chosen.reshape(*chosen.shape, *[1] * (x.ndim - 2))
+        take = lambda x: np.take_along_axis(x, place(x), 1)
         start = time.perf_counter()
         plan = jax.block_until_ready(
-            self._plan(*self._learned, self._keys, t, here.records(), mean)
+            self._plan(*self._learned, self._keys, t, take(here.records()), take(mean))
         )
-        if self._compiled:
+        if size in self._compiled:
             self._seconds += time.perf_counter() - start
-            self._plans += plan.safe.size
-        self._compiled = True
-        return plan
+            self._plans += int(where.sum())
+        self._compiled.add(size)
+
+        def put(x: Any) -> np.ndarray:
+            out = np.zeros((len(where), n, *x.shape[2:]), x.dtype)
+            np.put_along_axis(out, place(x), np.asarray(x), 1)
+            return out
+
+        return jax.tree.map(put, plan)
 
     def _plan_one(
         self,
@@ -209,3 +225,10 @@ class Pilot:
             lambda obs, key: self._guide.policy(learner, obs, key),
             risk_key,
         )
+
+
+def room(n: int, needed: int) -> int:
+    """The smallest of n, n / 4, n / 16, …, each rounded up, that holds so many."""
+    while n > 1 and -(-n // 4) >= needed:
+        n = -(-n // 4)
+    return n
