@@ -123,8 +123,10 @@ def _default(task: str | None, device: str) -> MBPPOConfig:
         rollouts=576 if small else 2040,
         carry=0.25,
         passes=60 if small else 300,
+        # Large steps at first, for there is little time, and small ones at last, to settle.
+        final_rate=0.08 if small else 1.0,
         real_share=0.0,
-        beta=0.5 if small else 0.65,
+        beta=0.6 if small else 0.65,
         anchor=True,
         gap_memory=0.8,
         gate="none",
@@ -133,8 +135,8 @@ def _default(task: str | None, device: str) -> MBPPOConfig:
         ppo=PPOConfig(
             gae_lambda=0.97,
             clip=0.2,
-            actor_learning_rate=1.2e-3 if small else 5e-4,
-            critic_learning_rate=2e-3 if small else 1e-3,
+            actor_learning_rate=2.5e-3 if small else 5e-4,
+            critic_learning_rate=3.5e-3 if small else 1e-3,
             epochs=2 if small else 4,
             critic_epochs=1 if small else 4,
             minibatches=32 if small else 8,
@@ -142,12 +144,13 @@ def _default(task: str | None, device: str) -> MBPPOConfig:
             minimum_log_std=-1.6,
             scale_costs=True,
         ),
-        # With few passes the price must rise fast, and be kept from overshooting.
+        # With few passes the price must rise fast, and be kept from overshooting. What is too much
+        # is known of these tasks only: where it is not, the limit comes first.
         multiplier=MultiplierConfig(
             kind="softplus",
             initial=0.07,
             learning_rate=0.02 if small else 0.006,
-            maximum=0.8 if small else None,
+            maximum=0.7 if small and task else None,
         ),
         ensemble=EnsembleConfig(
             members=5 if small else 8,

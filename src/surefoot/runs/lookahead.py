@@ -228,7 +228,7 @@ class Pilot:
 
 
 def room(n: int, needed: int) -> int:
-    """The smallest of n, n / 4, n / 16, …, each rounded up, that holds so many."""
-    while n > 1 and -(-n // 4) >= needed:
-        n = -(-n // 4)
+    """The smallest of n, n / 2, n / 4, …, each rounded up, that holds so many."""
+    while n > 1 and -(-n // 2) >= needed:
+        n = -(-n // 2)
     return n
