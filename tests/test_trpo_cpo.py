@@ -15,8 +15,10 @@ from surefoot.algorithms.model_free import Measured, Sizes
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.algorithms.trpo_lagrangian import TRPOLagrangianConfig
 from surefoot.envs.adapters import adapt
+from surefoot.learn import trust_region
 from surefoot.learn.multiplier import MultiplierConfig
-from surefoot.learn.ppo import Batch
+from surefoot.learn.networks import Actor
+from surefoot.learn.ppo import Batch, Rows
 from surefoot.learn.trust_region import TrustRegionConfig
 from surefoot.runs.evaluation import evaluate_policy
 from surefoot.spaces import ActionSpec
@@ -81,6 +83,45 @@ def test_cpo_recovers_from_beyond_the_limit():
     np.testing.assert_allclose(metrics["expected_cost_change"][1:8], np.diff(mode[:8]), rtol=0.15)
     assert mode[-20:].mean() == pytest.approx(1.0, abs=0.05)
     assert metrics["recovery"][-20:].mean() < 0.3 and metrics["binding"][-20:].mean() > 0.5
+
+
+def test_doubt_changes_nothing_where_there_is_none():
+    """A bandit's gradient is nearly all signal."""
+    config = CPOConfig(cost_limit=1.0, cpo=REGION, doubt=True)
+    mode, metrics = play_bandit(cpo, config, rounds=400)
+    assert mode[-100:].mean() == pytest.approx(1.0, abs=0.1)
+    assert metrics["believed"].min() > 0.9
+
+
+@pytest.mark.parametrize(("signal", "least", "most"), [(0.0, 0.05, 0.4), (0.3, 0.5, 0.9)])
+def test_halves_tell_signal_from_noise(signal, least, most):
+    """30 environments whose costs go up and down together all along, as those of episodes do.
+
+    The cost of an action is `signal` times its first part, the rest has nothing to do with it.
+    """
+    actor = Actor(3, 2, jax.random.key(1), hidden=(16,))
+    keys = jax.random.split(jax.random.key(2), 4)
+    obs = jax.random.normal(keys[0], (40, 30, 3)).reshape(-1, 3)
+    heads = actor.heads(obs)
+    policy = actor.distribution(heads)
+    action = policy.sample(keys[1])
+    noise = jax.random.normal(keys[2], (1, 30)) + jax.random.normal(keys[3], (40, 30))
+    cost = (noise.reshape(-1) + signal * action[:, 0])[:, None]
+    zeros = jnp.zeros((len(obs), 2))
+    rows = Rows(
+        obs, action, heads, policy.log_prob(action), zeros[:, 0], cost - cost.mean(), zeros, zeros,
+        None,
+    )  # fmt: skip
+    region = trust_region.around(REGION, actor, rows)
+    b = jax.grad(lambda p: region.judge(p).cost[0])(region.here)
+    s = b @ trust_region.solve(REGION, region, b)
+    found = cpo.share_of_signal(REGION, region, rows, cpo.halves(40, 30), s)
+    assert least <= float(found) <= most
+
+
+def test_halves_are_of_environments_or_of_time():
+    np.testing.assert_array_equal(cpo.halves(2, 5), [1, 1, 0, 0, 0] * 2)
+    np.testing.assert_array_equal(cpo.halves(4, 1), [1, 1, 0, 0])
 
 
 def test_cpo_measures_its_limit_per_step():

@@ -14,15 +14,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Bool, Float, Key
 
 from surefoot.algorithms import model_free
 from surefoot.algorithms.common import Epoch
 from surefoot.algorithms.model_free import Measured, Sizes, State
-from surefoot.learn import dual, ppo, trust_region
+from surefoot.learn import dual, ppo, surrogate, trust_region
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.networks import Actor
-from surefoot.learn.trust_region import Judged, TrustRegionConfig
+from surefoot.learn.trust_region import Judged, Region, TrustRegionConfig
 from surefoot.snapshot import Saved
 
 
@@ -38,6 +38,9 @@ class CPOConfig:
     """Real steps per update."""
     observation: str = "paper"
     """Which observation of the Goal tasks the policy sees."""
+    doubt: bool = False
+    """Whether to ask for more where the batch promises more than it can know: two halves of the
+    environments tell how much of the cost's gradient is noise, along which no cost will fall."""
     cpo: TrustRegionConfig = field(default_factory=TrustRegionConfig)
     """The learner."""
 
@@ -68,7 +71,8 @@ def update(
     # Per step, which is what the surrogate of the cost is measured in.
     excess = (measured.cost[0] - config.cost_limit) / measured.length
     rows = ppo.prepare(config.cpo.ppo, state.learner, batch)
-    actor, metrics = improve(config.cpo, state.learner.actor, rows, excess)
+    half = halves(*batch.reward.shape) if config.doubt else None
+    actor, metrics = improve(config.cpo, state.learner.actor, rows, excess, half)
     # For an episode. What the next epoch's cost makes of it tells how far to believe the batch.
     metrics["expected_cost_change"] *= measured.length
     learner = eqx.tree_at(lambda s: s.actor, state.learner, actor)
@@ -78,17 +82,26 @@ def update(
 
 
 def improve(
-    config: TrustRegionConfig, actor: Actor, rows: ppo.Rows, c: Float[Array, ""]
+    config: TrustRegionConfig,
+    actor: Actor,
+    rows: ppo.Rows,
+    c: Float[Array, ""],
+    half: Bool[Array, " N"] | None = None,
 ) -> tuple[Actor, dict[str, Array]]:
     """The step of `dual.solve`, shrunk until it holds for the surrogates themselves.
 
     `c` is by how much the cost per step exceeds its limit; the expected change is per step too.
+    With `half`, which splits the rows in two, as much more is asked for as is noise.
     """
     region = trust_region.around(config, actor, rows)
     g = jax.grad(lambda p: -region.judge(p).reward)(region.here)
     b = jax.grad(lambda p: region.judge(p).cost[0])(region.here)
     v, w = trust_region.solve(config, region, g), trust_region.solve(config, region, b)
-    chosen = dual.solve(g @ v, b @ v, b @ w, c, config.delta)
+    believed = jnp.array(1.0)
+    if half is not None:
+        believed = share_of_signal(config, region, rows, half, b @ w)
+    wanted = jnp.where(c > 0, c / believed, c)
+    chosen = dual.solve(g @ v, b @ v, b @ w, wanted, config.delta)
     before = region.judge(region.here)
 
     def accept(judged: Judged) -> Array:
@@ -99,8 +112,43 @@ def improve(
     step = -(chosen.of_v * v + chosen.of_w * w)
     actor, metrics = trust_region.search(config, region, step, accept)
     cases = {"binding": chosen.binding * 1, "recovery": chosen.recovery * 1}
+    if half is not None:
+        cases["believed"] = believed
     change = region.judge(ravel_pytree(actor)[0]).cost[0] - before.cost[0]
     return actor, {"lambda": chosen.nu, "expected_cost_change": change, **cases, **metrics}
+
+
+def halves(steps: int, environments: int) -> Bool[Array, " N"]:
+    """Which of a batch's N rows are in the first half: of the environments, or of the time."""
+    row = jnp.arange(steps * environments)
+    if environments == 1:
+        return row < steps // 2
+    return row % environments < environments // 2
+
+
+def share_of_signal(
+    config: TrustRegionConfig,
+    region: Region,
+    rows: ppo.Rows,
+    half: Bool[Array, " N"],
+    s: Float[Array, ""],
+) -> Float[Array, ""]:
+    """How much of s = b'H^-1 b is not noise, at least a twentieth.
+
+    Half the difference of two halves' gradients has no signal, and as much noise as b, their mean.
+    """
+    weight = jnp.ones(half.shape) if rows.weight is None else rows.weight
+    share = weight @ half / weight.sum()
+
+    def apart(params: Float[Array, " P"]) -> Float[Array, ""]:
+        policy = region.actor(params)(rows.obs)
+        ratio = surrogate.ratio(policy.log_prob(rows.action), rows.old_log_prob)
+        cost = ratio * rows.cost_advantage[:, 0]
+        return surrogate.mean(cost * jnp.where(half, 1 / share, -1 / (1 - share)), rows.weight) / 2
+
+    d = jax.grad(apart)(region.here)
+    noise = d @ trust_region.solve(config, region, d)
+    return jnp.clip(1 - noise / jnp.maximum(s, dual.FLAT), 0.05, 1.0)
 
 
 def epochs(
