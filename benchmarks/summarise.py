@@ -34,6 +34,9 @@ def tell_cpo(rows: list[dict[str, float]], seeds: list[float]) -> None:
             f"  cost per episode and update: expected {expected.mean():+.1f}, "
             f"came {real.mean():+.1f}, correlation {np.corrcoef(expected, real)[0, 1]:.2f}"
         )
+    if "believed" in rows[0]:
+        believed = [row["believed"] for row in rows]
+        print(f"  of the cost's gradient {min(believed):.0%} to {max(believed):.0%} is signal")
     names = ("cost", "explained_variance_cost_0")
     means = [
         [np.mean([row[name] for row in rows if row["epoch"] == epoch]) for name in names]
