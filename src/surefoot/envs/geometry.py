@@ -37,13 +37,25 @@ def lidar(xp: Namespace, ego: Array, max_range: float) -> Array:
     over the circle this is a trapezoid around the middle of the bin.
     """
     x, y = ego[..., 0], ego[..., 1]
-    strength = xp.maximum(0.0, max_range - xp.sqrt(x * x + y * y)) / max_range
-    angle = xp.arctan2(y, x) * (BINS / (2 * xp.pi))
-    angle = xp.where(angle < 0, angle + BINS, angle)
-    away = xp.abs(angle[..., None] - (xp.arange(BINS, dtype=angle.dtype) + 0.5))
+    share = _share(xp, _in_bins(xp, xp.arctan2(y, x))[..., None])
+    return xp.max(share * _strength(xp, x, y, max_range)[..., None], axis=-2)
+
+
+def _strength(xp: Namespace, x: Array, y: Array, max_range: float) -> Array:
+    return xp.maximum(0.0, max_range - xp.sqrt(x * x + y * y)) / max_range
+
+
+def _in_bins(xp: Namespace, angle: Array) -> Array:
+    """Angles from -pi to pi as numbers of bins, from 0 to 16."""
+    angle = angle * (BINS / (2 * xp.pi))
+    return xp.where(angle < 0, angle + BINS, angle)
+
+
+def _share(xp: Namespace, angle: Array) -> Array:
+    """How much of points at `angle` [..., 1], in bins, shines into each of the bins: [..., 16]."""
+    away = xp.abs(angle - (xp.arange(BINS, dtype=angle.dtype) + 0.5))
     # 1.5 less the way around the circle, which is BINS / 2 - |away - BINS / 2|.
-    share = xp.clip(xp.abs(away - BINS / 2) - (BINS / 2 - 1.5), 0.0, 1.0)
-    return xp.max(share * strength[..., None], axis=-2)
+    return xp.clip(xp.abs(away - BINS / 2) - (BINS / 2 - 1.5), 0.0, 1.0)
 
 
 def compiled_lidar(ego: Array, max_range: float) -> Array:
@@ -56,18 +68,14 @@ def compiled_lidar(ego: Array, max_range: float) -> Array:
 
 
 def _point_by_point(ego: Array, max_range: float) -> Array:
-    """`lidar` for a CPU, six times as fast there: it keeps in cache what an accelerator would do at
-    once, and takes angles by products and sums, which a compiler can do for several points in one
-    instruction."""
+    """`lidar` for a CPU: it keeps in cache what an accelerator would do at once, and takes angles
+    by products and sums, which a compiler can do for several points in one instruction."""
     x, y = ego[..., 0], ego[..., 1]
-    strength = jnp.maximum(0.0, max_range - jnp.sqrt(x * x + y * y)) / max_range
-    angle = arctan2(y, x) * (BINS / (2 * jnp.pi))
-    angle = jnp.where(angle < 0, angle + BINS, angle)
-    middle = jnp.arange(BINS, dtype=angle.dtype) + 0.5
+    strength = _strength(jnp, x, y, max_range)
+    angle = _in_bins(jnp, arctan2(y, x))
 
     def add(k: Array, bins: Array) -> Array:
-        away = jnp.abs(angle[..., k, None] - middle)
-        share = jnp.clip(jnp.abs(away - BINS / 2) - (BINS / 2 - 1.5), 0.0, 1.0)
+        share = _share(jnp, angle[..., k, None])
         return jnp.maximum(bins, share * strength[..., k, None])
 
     dark = jnp.zeros((*x.shape[:-1], BINS), x.dtype)
@@ -95,7 +103,7 @@ def shine(
     `column` ([K] or one for all) is where a point's 16 bins begin. The same numbers as `lidar`, by
     scattering each point into its three bins.
     """
-    strength = np.maximum(0.0, max_range - np.sqrt(x * x + y * y)) / max_range
+    strength = _strength(np, x, y, max_range)
     angle = np.arctan2(y, x) * (BINS / (2 * np.pi))
     angle += BINS * (angle < 0)
     bins = angle.astype(np.intp)
