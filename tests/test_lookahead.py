@@ -138,12 +138,12 @@ def test_only_those_in_danger_are_planned_for(monkeypatch):
     ("n", "needed", "size"),
     [
         (100, 100, 100),
-        (100, 26, 100),
-        (100, 25, 25),
-        (100, 2, 2),
+        (100, 51, 100),
+        (100, 50, 50),
+        (100, 3, 4),
         (100, 1, 1),
         (1, 1, 1),
-        (5, 3, 5),
+        (5, 3, 3),
     ],
 )
 def test_rooms_are_few_and_large_enough(n, needed, size):
