@@ -56,7 +56,8 @@ def test_a_plain_planner_keeps_the_best_share():
     np.testing.assert_allclose(weights(wide, values, costs), [0.25, 0, 0.25, 0.25, 0, 0, 0, 0.25])
 
 
-def test_value_is_a_mean_and_cost_the_worst_case_over_elites():
+@pytest.mark.parametrize("weight", [1.0, 0.25, 0.0])
+def test_value_is_a_mean_and_cost_the_worst_case_over_elites(weight):
     """Members 0 and 2 are elite and step by 1 and 1.2; member 1 must not be asked."""
     know = known(
         lambda s, a, t: t[0] + a[0],
@@ -67,8 +68,9 @@ def test_value_is_a_mean_and_cost_the_worst_case_over_elites():
     plans = jnp.broadcast_to(jnp.array(doing)[:, None, None, None], (2, 2, 2, 1))  # [C, H, N, A]
     value, cost = jax.jit(
         lambda key: evaluate(
-            PlannerConfig(horizon=2, particles=3), know, BOX, line(3, elites=(0, 2)),
-            jnp.array(begin)[:, None], plans, lambda obs, key: 100 * obs[:, 0], key,
+            PlannerConfig(horizon=2, particles=3, value_weight=weight), know, BOX,
+            line(3, elites=(0, 2)), jnp.array(begin)[:, None], plans,
+            lambda obs, key: 100 * obs[:, 0], key,
         )
     )(jax.random.key(0))  # fmt: skip
     for c, action in enumerate(doing):
@@ -76,7 +78,7 @@ def test_value_is_a_mean_and_cost_the_worst_case_over_elites():
             values, costs = [], []
             for step in (1.0, 1.2):
                 one, two = start + step, start + 2 * step
-                values.append(one + two + 2 * action + 100 * two)
+                values.append(one + two + 2 * action + weight * 100 * two)
                 costs.append(max(one + two, 4 * action))
             np.testing.assert_allclose(value[c, n], np.mean(values), rtol=1e-5)
             np.testing.assert_allclose(cost[c, n], np.max(costs), rtol=1e-5)
@@ -340,6 +342,7 @@ def test_actions_that_cannot_be_planned_are_refused():
         ("smoothing", 1.0, "below 1"),
         ("elite_share", 0.0, "above 0"),
         ("kappa", 0.0, "positive"),
+        ("value_weight", -0.5, "negative"),
         ("cost_threshold", -0.1, "not be negative"),
         ("particles", 2.5, "a whole number"),
     ],

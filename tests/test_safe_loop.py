@@ -190,5 +190,10 @@ def test_presets():
     default = preset("safe-loop", "default", "PointGoal", "gpu")
     assert default.model == "ego" and default.planner.steps == 30
     assert default.planner.cost_threshold == 0.0  # which is known
+    assert (paper.planner.value_weight, default.planner.value_weight) == (1.0, 0.0)
+    small = preset("safe-loop", "default", "PointGoal", "cpu")
+    assert small.ensemble.hidden == (64, 64) and default.ensemble.hidden == (200,) * 4
+    assert small.planner == default.planner
     assert preset("safe-loop", "default", "RCCar", "cpu").cost_limit == 5.0
-    assert preset("safe-loop", "default", None, "cpu").planner.cost_threshold == 0.2
+    own = preset("safe-loop", "default", None, "cpu").planner
+    assert (own.cost_threshold, own.value_weight) == (0.2, 1.0)

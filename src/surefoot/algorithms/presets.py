@@ -21,6 +21,7 @@ from surefoot.algorithms.trpo_lagrangian import TRPOLagrangianConfig
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.planner import PlannerConfig
 from surefoot.learn.ppo import PPOConfig
+from surefoot.learn.sac import SACLearnerConfig
 from surefoot.world.ensemble import EnsembleConfig
 
 CONFIGS: dict[str, type] = {
@@ -55,7 +56,7 @@ def preset(algorithm: str, name: str, task: str | None, device: str) -> Any:
     if algorithm == "sac":
         return SACConfig(cost_limit=limit)
     if algorithm == "safe-loop":
-        return replace(_safe_loop(name, task), cost_limit=limit)
+        return replace(_safe_loop(name, task, device), cost_limit=limit)
     if algorithm != "mbppo-lagrangian":
         steps = 60_000 if task and task.startswith("Doggo") else 30_000
         config = CONFIGS[algorithm](cost_limit=limit, steps_per_epoch=steps)
@@ -95,15 +96,35 @@ def planner(known: bool) -> PlannerConfig:
     )
 
 
-def _safe_loop(name: str, task: str | None) -> SafeLoopConfig:
-    """The paper's settings; by default with the model that knows more of the task."""
+def _safe_loop(name: str, task: str | None, device: str) -> SafeLoopConfig:
+    """The paper's settings; by default with the model that knows more, sized for the device."""
     if name == "paper":
         config = SafeLoopConfig()
         if task is None:
             config = replace(config, planner=replace(config.planner, cost_threshold=0.2))
         return config
+    plans = planner(task is not None)
+    if task is not None:
+        # These plans reach far enough. SAC's values would only mislead: the planner never does what
+        # SAC's policy would, so that nothing corrects what such actions are believed to be worth.
+        plans = replace(plans, value_weight=0.0)
     # The planner needs no values to drive by, so SAC may begin before they are any good.
-    return SafeLoopConfig(model="ego", random_steps=2_500, planner=planner(task is not None))
+    config = SafeLoopConfig(
+        model="ego",
+        random_steps=2_500,
+        planner=plans,
+        sac=SACLearnerConfig(initial_temperature=0.005),
+    )
+    if device != "cpu":
+        return config
+    return replace(
+        config,
+        steps=15_000,
+        steps_per_epoch=3_750,
+        environments=5,
+        sac=replace(config.sac, hidden=(64, 64), batch_size=128),
+        ensemble=EnsembleConfig(members=4, elites=3, hidden=(64, 64), max_steps=100),
+    )
 
 
 def _default(task: str | None, device: str) -> MBPPOConfig:

@@ -54,6 +54,8 @@ class PlannerConfig:
     cost_threshold: float = 0.0
     """A plan is safe if its worst-case cost is not above this. Costs that are learned are never
     quite 0, and need a little more."""
+    value_weight: float = 1.0
+    """How much what is expected after a plan counts beside what is imagined; 0 looks no further."""
     fewest_safe: int = 10
     """With fewer safe plans than this all count by their cost; with enough of them, the safe ones
     alone count, by their value."""
@@ -89,6 +91,8 @@ class PlannerConfig:
             raise ValueError(f"elite_share={self.elite_share} must be above 0 and at most 1")
         if not self.kappa > 0:
             raise ValueError(f"kappa={self.kappa} must be positive")
+        if not self.value_weight >= 0:
+            raise ValueError(f"value_weight={self.value_weight} must not be negative")
         if not self.cost_threshold >= 0:
             raise ValueError(f"cost_threshold={self.cost_threshold} must not be negative")
 
@@ -211,7 +215,8 @@ def evaluate(
         total = seen.reward
         if value is not None:
             obs = jax.vmap(knowledge.observe)(seen.states)
-            total = total + jnp.where(seen.alive > 0, value(obs, value_key), 0.0)
+            later = config.value_weight * value(obs, value_key)
+            total = total + jnp.where(seen.alive > 0, later, 0.0)
         return total, seen.cost.max(-1)
 
     keys = jax.random.split(key, (ensemble.elites.shape[0], config.particles))
