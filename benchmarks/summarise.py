@@ -88,11 +88,39 @@ def summarise(path: Path, at: list[int]) -> None:
         print(f"  time: {phases}")
 
 
+def evaluations(path: Path) -> dict[str, list[dict[str, float]]]:
+    """The seeds of every evaluation that lies in a run: training's own, and `evaluate --json`."""
+    found = {p.stem: json.loads(p.read_text()) for p in sorted(path.glob("evaluate-*.json"))}
+    if (path / "result.json").exists():
+        result = json.loads((path / "result.json").read_text())
+        found["result"] = result.get("evaluation", {"seeds": []})
+    return {name: one["seeds"] for name, one in found.items()}
+
+
+def tell_together(paths: list[Path]) -> None:
+    """Evaluations of several runs as if their seeds were one run's."""
+    joined: dict[str, list[dict[str, float]]] = {}
+    for path in paths:
+        for name, seeds in evaluations(path).items():
+            joined.setdefault(name, []).extend(seeds)
+    for name, seeds in joined.items():
+        parts = []
+        for what in ("reward", "cost", "within_limit", "cost_cvar"):
+            values = np.array([seed[what] for seed in seeds])
+            spread = f" ± {values.std(ddof=1):.1f}" if len(values) > 1 else ""
+            parts.append(f"{what} {values.mean():.2f}{spread} (max {values.max():.1f})")
+        print(f"{name}, {len(seeds)} seeds together: " + ", ".join(parts))
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--at", type=int, nargs="*", default=[])
+    parser.add_argument("--together", action="store_true", help="join the runs' evaluations")
     arguments = parser.parse_args()
+    if arguments.together:
+        tell_together(arguments.runs)
+        raise SystemExit
     for run in arguments.runs:
         if (run / "metrics.csv").exists():
             summarise(run, arguments.at)

@@ -136,21 +136,6 @@ def test_an_update_moves_everything_the_right_way():
     assert metrics["temperature"] == pytest.approx(1.0) and set(metrics) == set(algorithm.METRICS)
 
 
-def test_a_policy_that_imitates_does_what_was_done():
-    """With values that any action has alike, only what was done says where to go."""
-    done = jnp.tile(jnp.array([[0.6, -0.3]]), (64, 1))
-    batch = eqx.tree_at(lambda b: b.action, transitions(64), done)
-    for imitation, least, most in ((0.0, 0.3, 2.0), (0.5, 0.0, 0.1)):
-        config = SACLearnerConfig(
-            hidden=(8,), learning_rate=0.02, initial_temperature=1e-3, imitation=imitation
-        )
-        learner = constant(begin(config, KEY), (3.0, 3.0), (3.0, 3.0))
-        update = jax.jit(lambda s, _, config=config: (sac.update(config, s, batch, KEY)[0], None))
-        after = jax.lax.scan(update, learner, jnp.arange(60))[0]
-        away = jnp.abs(jnp.tanh(after.networks.actor(batch.obs).gaussian.mean) - done).mean()
-        assert least <= away <= most
-
-
 def test_bounds_and_the_unit_box():
     actions = ActionSpec(2, low=(-2.0, 1.0), high=(2.0, 5.0))
     unit = np.array([[-1.0, -1.0], [1.0, 1.0], [0.5, 0.0]], np.float32)
@@ -167,7 +152,6 @@ def test_bounds_and_the_unit_box():
         ({"learning_rate": 0.0}, "learning_rate=0.0 must be positive"),
         ({"batch_size": 0}, "batch_size=0 must be at least 1"),
         ({"hidden": (8, 0)}, r"hidden=\(8, 0\): every layer"),
-        ({"imitation": -0.1}, "imitation=-0.1 must not be negative"),
         ({"target_entropy": "low"}, "target_entropy='low' must be a finite number or None"),
     ],
 )

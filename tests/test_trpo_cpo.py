@@ -115,7 +115,7 @@ def test_halves_tell_signal_from_noise(signal, least, most):
     region = trust_region.around(REGION, actor, rows)
     b = jax.grad(lambda p: region.judge(p).cost[0])(region.here)
     s = b @ trust_region.solve(REGION, region, b)
-    found = cpo.share_of_signal(REGION, region, rows, cpo.halves(40, 30), s)
+    found = cpo.share_of_signal(REGION, actor, rows, cpo.halves(40, 30), s)
     assert least <= float(found) <= most
 
 

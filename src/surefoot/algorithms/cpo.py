@@ -19,10 +19,10 @@ from jaxtyping import Array, Bool, Float, Key
 from surefoot.algorithms import model_free
 from surefoot.algorithms.common import Epoch
 from surefoot.algorithms.model_free import Measured, Sizes, State
-from surefoot.learn import dual, ppo, surrogate, trust_region
+from surefoot.learn import dual, ppo, trust_region
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.networks import Actor
-from surefoot.learn.trust_region import Judged, Region, TrustRegionConfig
+from surefoot.learn.trust_region import Judged, TrustRegionConfig
 from surefoot.snapshot import Saved
 
 
@@ -99,7 +99,7 @@ def improve(
     v, w = trust_region.solve(config, region, g), trust_region.solve(config, region, b)
     believed = jnp.array(1.0)
     if half is not None:
-        believed = share_of_signal(config, region, rows, half, b @ w)
+        believed = share_of_signal(config, actor, rows, half, b @ w)
     wanted = jnp.where(c > 0, c / believed, c)
     chosen = dual.solve(g @ v, b @ v, b @ w, wanted, config.delta)
     before = region.judge(region.here)
@@ -128,7 +128,7 @@ def halves(steps: int, environments: int) -> Bool[Array, " N"]:
 
 def share_of_signal(
     config: TrustRegionConfig,
-    region: Region,
+    actor: Actor,
     rows: ppo.Rows,
     half: Bool[Array, " N"],
     s: Float[Array, ""],
@@ -139,14 +139,10 @@ def share_of_signal(
     """
     weight = jnp.ones(half.shape) if rows.weight is None else rows.weight
     share = weight @ half / weight.sum()
-
-    def apart(params: Float[Array, " P"]) -> Float[Array, ""]:
-        policy = region.actor(params)(rows.obs)
-        ratio = surrogate.ratio(policy.log_prob(rows.action), rows.old_log_prob)
-        cost = ratio * rows.cost_advantage[:, 0]
-        return surrogate.mean(cost * jnp.where(half, 1 / share, -1 / (1 - share)), rows.weight) / 2
-
-    d = jax.grad(apart)(region.here)
+    side = jnp.where(half, 0.5 / share, -0.5 / (1 - share))
+    apart = eqx.tree_at(lambda r: r.cost_advantage, rows, rows.cost_advantage * side[:, None])
+    region = trust_region.around(config, actor, apart)
+    d = jax.grad(lambda p: region.judge(p).cost[0])(region.here)
     noise = d @ trust_region.solve(config, region, d)
     return jnp.clip(1 - noise / jnp.maximum(s, dual.FLAT), 0.05, 1.0)
 

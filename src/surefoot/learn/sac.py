@@ -40,10 +40,6 @@ class SACLearnerConfig:
     """What a unit of entropy is worth at first."""
     target_entropy: float | None = None
     """Entropy that the temperature aims at; minus the length of an action if not given."""
-    imitation: float = 0.0
-    """How strongly the policy is held to the actions that were taken, in units of the mean value;
-    where others than the policy act, as a planner does, values of actions that nobody ever tries
-    would otherwise rise without end."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -56,8 +52,6 @@ class SACLearnerConfig:
                 raise ValueError(f"{name}={getattr(self, name)} must be positive")
         if self.batch_size < 1:
             raise ValueError(f"batch_size={self.batch_size} must be at least 1")
-        if not self.imitation >= 0:
-            raise ValueError(f"imitation={self.imitation} must not be negative")
         if any(size < 1 for size in self.hidden):
             raise ValueError(f"hidden={self.hidden}: every layer needs at least one unit")
 
@@ -189,10 +183,6 @@ def update(
         fixed = jax.lax.stop_gradient(networks)
         believed = jnp.min(fixed.critics(batch.obs, action), 0)
         actor_loss = jnp.mean(fixed.temperature * log_prob - believed)
-        if config.imitation:
-            strange = jnp.mean(jnp.sum((action - batch.action) ** 2, -1))
-            scale = jnp.mean(jnp.abs(jax.lax.stop_gradient(q)))
-            actor_loss += config.imitation * scale * strange
         heat = temperature_loss(
             networks.log_temperature, jax.lax.stop_gradient(log_prob), target_entropy
         )
