@@ -42,24 +42,24 @@ def by_hand(e, member, row):
     logvar = -10.0 + np.log1p(np.exp(logvar + 10.0))
     scale = np.float64(e.target_std)
     logits = logits + np.float64(e.base_logits)
-    return mean * scale + np.float64(e.target_mean), logvar + 2 * np.log(scale), logits
+    return mean * scale + np.float64(e.target_mean), np.exp(logvar / 2) * scale, logits
 
 
 def test_predictions_in_physical_units():
     e = make()
     x = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
-    mean, logvar, logits = jax.tree.map(np.asarray, jax.jit(ens.predict_all)(e, x))
+    mean, std, logits = jax.tree.map(np.asarray, jax.jit(ens.predict_all)(e, x))
     arrays = jax.tree.map(np.asarray, e)
-    assert (mean.shape, logvar.shape, logits.shape) == ((5, 6, 3), (5, 6, 3), (5, 6, 2))
+    assert (mean.shape, std.shape, logits.shape) == ((5, 6, 3), (5, 6, 3), (5, 6, 2))
     for member in range(5):
         for i in range(6):
             expected = by_hand(arrays, member, x[i])
-            for got, want in zip((mean, logvar, logits), expected, strict=True):
+            for got, want in zip((mean, std, logits), expected, strict=True):
                 np.testing.assert_allclose(got[member, i], want, rtol=2e-4, atol=2e-5)
     one_mean, one_std, one_logits = jax.jit(ens.predict_member_index)(e, 3, x)
     expected = by_hand(arrays, 3, x[2])
     np.testing.assert_allclose(one_mean[2], expected[0], rtol=2e-4, atol=2e-5)
-    np.testing.assert_allclose(one_std[2], np.exp(expected[1] / 2), rtol=2e-4)
+    np.testing.assert_allclose(one_std[2], expected[1], rtol=2e-4)
     np.testing.assert_allclose(one_logits[2], expected[2], rtol=2e-4, atol=2e-5)
 
 
@@ -75,8 +75,8 @@ def test_logvar_stays_within_its_bounds():
         biases = (*e.members.biases[:-1], sign * out)
         members = ens.Members(e.members.weights, biases, e.members.min_logvar, e.members.max_logvar)
         member = jax.tree.map(lambda leaf: leaf[0], members)
-        _, logvar, _ = ens.forward(member, "tanh", jnp.zeros((1, 4)))
-        np.testing.assert_allclose(logvar, bound, atol=1e-3)
+        _, variance, _ = ens.forward(member, "tanh", jnp.zeros((1, 4)))
+        np.testing.assert_allclose(jnp.log(variance), bound, atol=1e-3)
 
 
 def served_by(shared, everyone):
@@ -89,14 +89,14 @@ def served_by(shared, everyone):
 def test_each_elite_serves_its_share():
     e = make()
     x = jax.random.normal(jax.random.key(1), (12, 4))
-    all_mean, all_logvar, all_logits = map(np.asarray, jax.jit(ens.predict_all)(e, x))
+    all_mean, all_std, all_logits = map(np.asarray, jax.jit(ens.predict_all)(e, x))
     shared = jax.jit(ens.predict_elites_shared)
     for seed in range(5):
         mean, std, logits = map(np.asarray, shared(e, x, jax.random.key(seed)))
         member = served_by(mean, all_mean)
         assert sorted(member.tolist()) == [0] * 4 + [2] * 4 + [4] * 4
         rows = np.arange(12)
-        np.testing.assert_allclose(std, np.exp(all_logvar[member, rows] / 2), rtol=1e-5)
+        np.testing.assert_allclose(std, all_std[member, rows], rtol=1e-5)
         np.testing.assert_allclose(logits, all_logits[member, rows], rtol=1e-4, atol=1e-6)
 
 
@@ -140,6 +140,8 @@ def test_batch_must_divide_among_elites():
         ("max_epochs", 0),
         ("max_steps", 0),
         ("min_logvar", 1.0),
+        ("min_logvar", -100.0),
+        ("max_logvar", 90.0),
     ],
 )
 def test_impossible_settings_name_the_field(field, value):

@@ -69,7 +69,7 @@ def assert_same(a, b, **tolerance):
 def test_loss_by_hand():
     loss = fitting.row_loss(
         mean=jnp.array([[1.0, 0.0], [0.0, 0.0]]),
-        logvar=jnp.log(jnp.array([[4.0, 1.0], [0.25, 1.0]])),
+        variance=jnp.array([[4.0, 1.0], [0.25, 1.0]]),
         logits=jnp.array([[0.0], [jnp.log(3.0)]]),
         target=jnp.array([[3.0, 0.0, 1.0], [0.5, 2.0, 0.0]]),
     )
@@ -222,10 +222,10 @@ def test_early_stopping_keeps_the_best_weights():
 
     # The weights kept are the ones with that loss: worked out row by row in physical units.
     rows_out = np.flatnonzero(held_out(COUNT))
-    mean, logvar, logits = (np.asarray(p) for p in jax.jit(ens.predict_all)(fitted, x[rows_out]))
+    mean, std, logits = (np.asarray(p) for p in jax.jit(ens.predict_all)(fitted, x[rows_out]))
     scale = np.asarray(fitted.target_std)
     y_out = np.asarray(y)[rows_out]
-    gaussian = (mean - y_out[:, :2]) ** 2 / np.exp(logvar) + logvar - 2 * np.log(scale)
+    gaussian = (mean - y_out[:, :2]) ** 2 / std**2 + 2 * np.log(std / scale)
     cross_entropy = np.log1p(np.exp(logits[..., 0]))
     loss = (gaussian.mean(-1) + cross_entropy).mean(-1)
     np.testing.assert_allclose(metrics.holdout_loss, loss, rtol=1e-4, atol=1e-4)
@@ -289,16 +289,16 @@ def test_recovers_a_noisy_linear_system_and_probabilities():
     fitted, metrics = jax.jit(partial(fitting.fit, config))(
         fresh(config), x, y, n, jax.random.key(1)
     )
-    mean, logvar, logits = (
+    mean, std, logits = (
         np.asarray(out)[np.asarray(fitted.elites)]
         for out in jax.jit(ens.predict_all)(fitted, x[n:])
     )
     error = np.sqrt(np.mean((mean - np.asarray(x[n:]) @ a) ** 2, axis=(0, 1)))
     assert (error < 0.15 * sigma).all(), error / sigma
-    np.testing.assert_allclose(np.exp(logvar / 2).mean((0, 1)), sigma, rtol=0.1)
+    np.testing.assert_allclose(std.mean((0, 1)), sigma, rtol=0.1)
     assert np.abs(1 / (1 + np.exp(-logits)) - p[n:]).mean() < 0.04
     target = jnp.broadcast_to(y[n:, :2], mean.shape)
-    report = calibration(jnp.asarray(mean), jnp.exp(jnp.asarray(logvar) / 2), target)
+    report = calibration(jnp.asarray(mean), jnp.asarray(std), target)
     np.testing.assert_allclose(report.coverage[0], 0.5, atol=0.05)
     np.testing.assert_allclose(report.coverage[1], 0.9, atol=0.03)
     np.testing.assert_allclose(report.coverage[2], 0.95, atol=0.02)

@@ -213,7 +213,7 @@ def evaluate(
         taken = jnp.repeat(plan, config.hold, 0)
         seen = follow(knowledge, actions, ensemble, taken, states, roll_key, member)
         total = seen.reward
-        if value is not None:
+        if value is not None and config.value_weight:
             obs = jax.vmap(knowledge.observe)(seen.states)
             later = config.value_weight * value(obs, value_key)
             total = total + jnp.where(seen.alive > 0, later, 0.0)

@@ -100,8 +100,8 @@ def one_step(
     x = jnp.concatenate([know.features(state)[None], action], -1)
     answers = predict_all(ensemble, x)
     elite = jax.random.choice(member_key, ensemble.elites)
-    mean, logvar, logits = (answer[elite, 0] for answer in answers)
-    drawn = mean + jnp.exp(logvar / 2) * jax.random.normal(noise_key, mean.shape)
+    mean, std, logits = (answer[elite, 0] for answer in answers)
+    drawn = mean + std * jax.random.normal(noise_key, mean.shape)
     binary = jnp.stack([jax.nn.sigmoid(logits), jax.random.uniform(binary_key, logits.shape)])
     size = know.feature_size
     center, reach = ensemble.input_mean[:size], REACH * ensemble.input_std[:size]

@@ -64,13 +64,12 @@ def one_step(
     ensemble: Ensemble, inputs: Float[Array, "N F"], targets: Float[Array, "N outputs"]
 ) -> OneStep:
     """Compare the elites' predictions with what really followed."""
-    mean, logvar, logits = (out[ensemble.elites] for out in predict_all(ensemble, inputs))
+    mean, std, logits = (out[ensemble.elites] for out in predict_all(ensemble, inputs))
     d = mean.shape[-1]
     real, label = jnp.broadcast_to(targets[:, :d], mean.shape), targets[:, d:]
-    std = jnp.exp(logvar / 2)
     over = (0, 1)
     mse = jnp.square(mean - real).mean(over)
-    nll = jnp.square((mean - real) / std) + logvar - 2 * jnp.log(ensemble.target_std)
+    nll = jnp.square((mean - real) / std) + 2 * jnp.log(std / ensemble.target_std)
     return OneStep(
         rmse=jnp.sqrt(mse),
         share=mse / jnp.square(ensemble.target_std),

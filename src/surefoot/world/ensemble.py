@@ -80,6 +80,9 @@ class EnsembleConfig:
             raise ValueError(f"holdout = {self.holdout}: must be above 0 and at most 0.3")
         if not 0 <= self.min_gain < 1:
             raise ValueError(f"min_gain = {self.min_gain}: must be in [0, 1)")
+        for name in ("min_logvar", "max_logvar"):
+            if not abs(getattr(self, name)) <= 80:  # beyond that a variance has no float32
+                raise ValueError(f"{name} = {getattr(self, name)}: must be from -80 to 80")
         if not self.min_logvar < self.max_logvar:
             raise ValueError(
                 f"min_logvar = {self.min_logvar}: must be below max_logvar = {self.max_logvar}"
@@ -152,7 +155,7 @@ def init(
 def forward(
     member: Members, activation: str, x: Float[Array, "B F"]
 ) -> tuple[Float[Array, "B D"], Float[Array, "B D"], Float[Array, "B b"]]:
-    """Mean, log-variance and logits of one network, inputs and targets in normalised units.
+    """Mean, variance and logits of one network, inputs and targets in normalised units.
 
     Logits come relative to the ensemble's `base_logits`.
     """
@@ -162,26 +165,27 @@ def forward(
     out = x @ last_weight + last_bias
     d = member.min_logvar.shape[-1]
     mean, logvar, logits = out[:, :d], out[:, d : 2 * d], out[:, 2 * d :]
-    # Soft clamp: unlike a hard one it keeps a gradient, for the network and for the bounds.
-    logvar = member.max_logvar - jax.nn.softplus(member.max_logvar - logvar)
-    logvar = member.min_logvar + jax.nn.softplus(logvar - member.min_logvar)
-    return mean, logvar, logits
+    # Soft clamp: unlike a hard one it keeps a gradient, for the network and for the bounds. This is
+    # the exponential of max - softplus(max - logvar), clamped from below in the same way, without
+    # their logarithms, which take half of the time of a small network on a CPU.
+    below_max = jnp.exp(member.max_logvar) * jax.nn.sigmoid(logvar - member.max_logvar)
+    return mean, jnp.exp(member.min_logvar) + below_max, logits
 
 
 def predict_member(
     ensemble: Ensemble, member: Members, x: Float[Array, "B F"]
 ) -> tuple[Float[Array, "B D"], Float[Array, "B D"], Float[Array, "B b"]]:
-    """Mean, log-variance and logits of one network, all in physical units."""
+    """Mean, standard deviation and logits of one network, all in physical units."""
     x = (x - ensemble.input_mean) / ensemble.input_std
-    mean, logvar, logits = forward(member, ensemble.activation, x)
+    mean, variance, logits = forward(member, ensemble.activation, x)
     mean = mean * ensemble.target_std + ensemble.target_mean
-    return mean, logvar + 2 * jnp.log(ensemble.target_std), logits + ensemble.base_logits
+    return mean, jnp.sqrt(variance) * ensemble.target_std, logits + ensemble.base_logits
 
 
 def predict_all(
     ensemble: Ensemble, x: Float[Array, "B F"]
 ) -> tuple[Float[Array, "n B D"], Float[Array, "n B D"], Float[Array, "n B b"]]:
-    """Mean, log-variance and logits of every network for every row, in physical units."""
+    """Mean, standard deviation and logits of every network for every row, in physical units."""
     return jax.vmap(lambda member: predict_member(ensemble, member, x))(ensemble.members)
 
 
@@ -194,8 +198,7 @@ def predict_member_index(
     whole rollout.
     """
     member = jax.tree.map(lambda leaf: leaf[i], ensemble.members)
-    mean, logvar, logits = predict_member(ensemble, member, x)
-    return mean, jnp.exp(logvar / 2), logits
+    return predict_member(ensemble, member, x)
 
 
 def predict_elites_shared(
@@ -222,5 +225,5 @@ def predict_elites_shared(
     members = jax.tree.map(lambda leaf: leaf[ensemble.elites], ensemble.members)
     outputs = jax.vmap(lambda member, rows: predict_member(ensemble, member, rows))(members, groups)
     back = jnp.argsort(order)
-    mean, logvar, logits = (out[back].reshape(batch, -1) for out in outputs)
-    return mean, jnp.exp(logvar / 2), logits
+    mean, std, logits = (out[back].reshape(batch, -1) for out in outputs)
+    return mean, std, logits

@@ -88,7 +88,7 @@ def is_holdout(row: Int[Array, " C"], holdout: float) -> Bool[Array, " C"]:
 
 def row_loss(
     mean: Float[Array, "B D"],
-    logvar: Float[Array, "B D"],
+    variance: Float[Array, "B D"],
     logits: Float[Array, "B b"],
     target: Float[Array, "B outputs"],
 ) -> Float[Array, " B"]:
@@ -99,7 +99,7 @@ def row_loss(
     """
     d = mean.shape[-1]
     y, label = target[:, :d], target[:, d:]
-    loss = jnp.mean(jnp.square(mean - y) * jnp.exp(-logvar) + logvar, axis=-1)
+    loss = jnp.mean(jnp.square(mean - y) / variance + jnp.log(variance), axis=-1)
     if logits.shape[-1]:
         loss = loss + jnp.mean(jax.nn.softplus(logits) - label * logits, axis=-1)
     return loss
@@ -178,8 +178,8 @@ def train_epoch(
     )
 
     def member_loss(member: Members, batch: Float[Array, "batch columns"]) -> Float[Array, ""]:
-        mean, logvar, logits = forward(member, ensemble.activation, batch[:, :f])
-        loss = row_loss(mean, logvar, logits + ensemble.base_logits, batch[:, f:]).mean()
+        mean, variance, logits = forward(member, ensemble.activation, batch[:, :f])
+        loss = row_loss(mean, variance, logits + ensemble.base_logits, batch[:, f:]).mean()
         return loss + BOUNDS_PENALTY * (member.max_logvar - member.min_logvar).sum()
 
     def step(i: Int[Array, ""], carry: tuple) -> tuple:
@@ -213,8 +213,8 @@ def evaluate(
         batch = rows.table[jnp.minimum(index, capacity - 1)]
 
         def one(member: Members) -> tuple[Float[Array, ""], Float[Array, " D"]]:
-            mean, logvar, logits = forward(member, ensemble.activation, batch[:, :f])
-            losses = row_loss(mean, logvar, logits + ensemble.base_logits, batch[:, f:])
+            mean, variance, logits = forward(member, ensemble.activation, batch[:, :f])
+            losses = row_loss(mean, variance, logits + ensemble.base_logits, batch[:, f:])
             errors = jnp.square(mean - batch[:, f : f + d])
             # Selected, not multiplied: padding may hold anything, NaN included.
             return (
