@@ -77,10 +77,29 @@ def finish_curves(axis: Any, name: str, log_steps: bool = False) -> None:
     if name == "violations" and log_steps:
         axis.set_yscale("log", nonpositive="mask")
     elif name != "reward":
-        axis.set_ylim(bottom=0)
+        axis.set_ylim(bottom=-0.02 * axis.get_ylim()[1])  # so that 0 does not lie on the axis
+    else:
+        leave_out_start(axis)
     axis.xaxis.set_major_formatter(count)
     axis.yaxis.set_major_formatter(count)
     tidy(axis)
+
+
+def leave_out_start(axis: Any) -> None:
+    """Let curves come in from below where their first points would take most of the axis.
+
+    A tenth of the points may lie below it, if the others need less than a third of it.
+    """
+    lines = [np.asarray(line.get_ydata(), float) for line in axis.get_lines()]
+    values = np.concatenate([line for line in lines if len(line) > 2] or [np.zeros(1)])
+    least, low, high = values.min(), np.quantile(values, 0.1), values.max()
+    if high - low < (high - least) / 3:
+        margin = 0.1 * (high - low)
+        axis.set_ylim(low - margin, high + margin)
+        axis.annotate(
+            "first values lie lower", (0.98, 0.02), xycoords="axes fraction", ha="right",
+            fontsize=8, color=GREY,
+        )  # fmt: skip
 
 
 def style(number: int) -> tuple[str, str]:

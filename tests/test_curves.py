@@ -1,0 +1,36 @@
+"""The axes of learning curves."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from surefoot.report.curves import finish_curves, plot_curve
+
+
+def bounds(values, name):
+    """Of the axis on which these epochs of one seed are drawn."""
+    figure, axis = plt.subplots()
+    plot_curve(axis, [{"seed": 0, "steps": i + 1, name: v} for i, v in enumerate(values)], name)
+    finish_curves(axis, name)
+    plt.close(figure)
+    return axis.get_ylim(), [text.get_text() for text in axis.texts]
+
+
+def test_a_bad_start_does_not_take_the_axis():
+    # Of 40 epochs two are far below the others, which go from -50 to -12.
+    (low, high), told = bounds([-500.0, -300.0, *np.arange(-50.0, -12.0)], "reward")
+    assert -60 < low < -45
+    assert -13 < high < -5
+    assert told == ["first values lie lower"]
+
+
+@pytest.mark.parametrize("start", [-20.0, 0.0])
+def test_an_ordinary_start_is_shown(start):
+    (low, _), told = bounds(np.linspace(start, 20.0, 40), "reward")
+    assert low <= start
+    assert told == []
+
+
+def test_a_cost_of_0_is_off_the_axis():
+    (low, high), _ = bounds([40.0, 0.0, 0.0], "cost")
+    assert -0.05 * high < low < 0
