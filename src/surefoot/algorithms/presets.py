@@ -143,11 +143,11 @@ def _default(task: str | None, device: str) -> MBPPOConfig:
         horizon=80,
         rollouts=576 if small else 2040,
         carry=0.25,
-        passes=60 if small else 300,
+        passes=100 if small else 300,
         # Large steps at first, for there is little time, and small ones at last, to settle.
         final_rate=0.08 if small else 1.0,
         real_share=0.0,
-        beta=0.6 if small else 0.65,
+        beta=(0.8 if task else 0.6) if small else 0.65,
         anchor=True,
         gap_memory=0.8,
         gate="none",
