@@ -15,8 +15,9 @@ LOOP_STEPS = 150_000
 DOGGO_STEPS = 10_000_000
 """Of model-free algorithms on the quadruped; the paper does not say, and two million are few."""
 LOOPS = (
-    "“safe-LOOP (paper)” must learn reward and cost, “(told)” is told them, and “safe-LOOP” alone "
-    "is told them and plans as Surefoot does by default."
+    "The model of “safe-LOOP (paper)” predicts the paper's state, that of “(ego model)” the "
+    "robot's own motion alone; reward and cost follow from either. “safe-LOOP” without more has "
+    "the latter, and plans as Surefoot does by default."
 )
 BETAS = (0.01, 0.02, 0.05, 0.1, 0.2)
 """The paper's text names 0.02, which it uses, and 0.1 = H/T."""
@@ -33,9 +34,9 @@ def _loop(task: str, **changes: Any) -> Job:
 
 
 def _other_loops(task: str, **changes: Any) -> tuple[Job, Job]:
-    """safe-LOOP that is told reward and cost, as our default settings are; and its own default."""
-    told = _loop(task, changes={"model": "ego"}, note="told", **changes)
-    return told, Job(task, "safe-loop", steps=LOOP_STEPS, **changes)
+    """safe-LOOP with the model of our default settings; and its own default."""
+    ego = _loop(task, changes={"model": "ego"}, note="ego model", **changes)
+    return ego, Job(task, "safe-loop", steps=LOOP_STEPS, **changes)
 
 
 def _goal_jobs(task: str) -> dict[str, Job]:
