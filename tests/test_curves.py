@@ -1,10 +1,16 @@
 """The axes of learning curves."""
 
+from pathlib import Path
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from PIL import Image
 
-from surefoot.report.curves import finish_curves, plot_curve
+from surefoot.report.curves import draw_curve, finish_curves, plot_curve
+from surefoot.runs.folder import RunFolder
+
+RESULTS = Path(__file__).parents[1] / "docs" / "results"
 
 
 def bounds(values, name):
@@ -34,3 +40,12 @@ def test_an_ordinary_start_is_shown(start):
 def test_a_cost_of_0_is_off_the_axis():
     (low, high), _ = bounds([40.0, 0.0, 0.0], "cost")
     assert -0.05 * high < low < 0
+
+
+def test_no_label_is_cut_off(tmp_path):
+    """These epochs once pushed the label of the reward out of the picture."""
+    rows = RunFolder(RESULTS / "car-safe-loop-cpu").read_metrics()
+    path = draw_curve(rows, 18.0, "CarGoal, safe-loop (default)", tmp_path / "curve.png")
+    picture = np.asarray(Image.open(path).convert("L"))
+    for edge in (picture[0], picture[-1], picture[:, 0], picture[:, -1]):
+        assert (edge > 200).all()

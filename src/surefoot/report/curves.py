@@ -51,7 +51,8 @@ def draw_curve(rows: Rows, cost_limit: float, title: str, path: Path) -> Path:
         xytext=(-3, 3), textcoords="offset points", ha="right", fontsize=8, color=GREY,
     )  # fmt: skip
     figure.suptitle(title, fontsize=10)
-    figure.savefig(path, dpi=160)
+    # Tight: the layout may change the ticks, and then lack the room for their labels.
+    figure.savefig(path, dpi=160, bbox_inches="tight", pad_inches=0.05)
     plt.close(figure)
     return path
 
