@@ -1,6 +1,7 @@
 """A planner on top of a policy: it looks ahead, or steps in where the policy would do harm."""
 
 import json
+from pathlib import Path
 
 import gymnasium as gym
 import jax
@@ -8,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.spaces import Box
+from PIL import Image
 from scipy.optimize import linprog
 
 import surefoot
@@ -15,14 +17,15 @@ from harness import TASK, start
 from surefoot.algorithms.collect import Collector
 from surefoot.algorithms.common import seed_keys
 from surefoot.algorithms.safe_loop import SafeLoopConfig
-from surefoot.cli_runs import _plan_in_full
+from surefoot.cli_runs import plan_in_full
 from surefoot.envs.adapters import adapt
 from surefoot.learn.planner import PlannerConfig
 from surefoot.learn.sac import SACLearnerConfig
 from surefoot.policy import Policy
-from surefoot.runs import benchmark_planner
+from surefoot.runs import benchmark_planner, film, lookahead
 from surefoot.runs.checkpoint import Checkpoint, newest_sound, write_checkpoint
 from surefoot.runs.evaluation import evaluate_policy
+from surefoot.runs.film import film_run
 from surefoot.runs.keeper import policy_in
 from surefoot.runs.lookahead import Pilot, room
 from surefoot.runs.model import Guide, guide_in, learned_in
@@ -206,6 +209,40 @@ def test_evaluate_with_a_look_ahead_as_a_user_types_it(run, call):
     assert found["plan"]["plans_per_second"] > 0 and 0 <= found["plan"]["safe"] <= 1
 
 
+@pytest.mark.parametrize("how", ["look-ahead", "filter"])
+def test_a_film_shows_what_is_evaluated(run, monkeypatch, how):
+    """The one episode of the second seed, planned by that seed's model."""
+    rewards = []
+
+    def film_env(env, step, *_):
+        plain = env.step
+        env.step = lambda action: rewards.append(plain(action)) or rewards[-1]
+        for _ in range(env.max_episode_steps):
+            step()
+
+    small = PlannerConfig(samples=4, particles=1, iterations=2, fewest_safe=1, horizon=2)
+    monkeypatch.setattr(film, "film_env", film_env)
+    monkeypatch.setattr(lookahead, "usual_planner", lambda info: small)
+    film_run(run, 1, Path("x.gif"), seed=7, plan=how)
+    found = surefoot.evaluate(run, 1, 7, plan=how, planner=small)
+    first, second = (row["reward"] for row in found["seeds"])
+    assert sum(reward[1][0] for reward in rewards) == pytest.approx(second, rel=1e-4)
+    assert abs(first - second) > 0.01 * abs(second)
+
+
+def test_watch_a_planned_run_as_a_user_types_it(run, call, tmp_path):
+    clip = tmp_path / "x.gif"
+    words = ("--plan", "--steps", "2", "--every", "1", "--size", "64", "--out", str(clip))
+    code, _, err = call("watch", str(run), *words)
+    assert code == 0, err
+    with Image.open(clip) as shown:
+        assert shown.n_frames == 2
+    code, _, err = call("watch", str(run), *words, "--which", "2")
+    assert code == 2 and "which=2 must be from 0 to 1" in err
+    code, _, err = call("watch", "RCCar", *words)
+    assert code == 2 and "'RCCar' is no run's folder" in err
+
+
 def test_the_guide_is_the_run_s_policy_and_reward_critic(run):
     learned = learned_in(run, "plan with")
     env = surefoot.make("RCCar", **TASK)
@@ -239,7 +276,7 @@ def test_the_guide_is_the_run_s_policy_and_reward_critic(run):
     ],
 )
 def test_plan_alone_means_look_ahead(words, full):
-    assert _plan_in_full(words.split()) == full.split()
+    assert plan_in_full(words.split()) == full.split()
 
 
 def test_what_cannot_be_planned_says_why(run, tmp_path, call):

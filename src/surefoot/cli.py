@@ -16,7 +16,7 @@ from surefoot.cli_model import benchmark_imagination, diagnose
 from surefoot.cli_plan import benchmark_planner
 from surefoot.cli_report import compare
 from surefoot.cli_reproduce import reproduce
-from surefoot.cli_runs import evaluate, export, note_planner, print_result, resume, runs, show
+from surefoot.cli_runs import evaluate, export, plan_in_full, print_result, resume, runs, show
 
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -175,6 +175,7 @@ def watch(
     out_: Annotated[Path, tyro.conf.arg(name="out")] = Path("clip.mp4"),
     policy: Literal["random", "still"] = "random",
     which: int = 0,
+    plan: Literal["look-ahead", "filter"] | None = None,
     view: Literal["top", "camera"] = "top",
     steps: int | None = None,
     seed: int = 0,
@@ -189,6 +190,7 @@ def watch(
         out_: Where the clip goes: .mp4 or .gif.
         policy: What acts where no run does.
         which: Which of the run's seeds acts, counted from 0.
+        plan: Plan on top of the run's policy, as in evaluate; safe-loop's runs look ahead anyway.
         view: top needs no OpenGL; camera does.
         steps: Steps to film (default: one episode).
         seed: Which episode.
@@ -197,10 +199,13 @@ def watch(
         cost_limit: Limit shown beside the running cost.
     """
     if Path(what).is_dir():
-        from surefoot.runs import train as runs
+        from surefoot.runs.film import film_run
 
-        path = runs.film_run(what, which, out_, view, steps, seed, every, size)
-        note_planner(Path(what))
+        path = film_run(what, which, out_, view, steps, seed, every, size, plan)
+    elif plan is not None:
+        raise ValueError(
+            f"--plan {plan} plans with the model of a run: {what!r} is no run's folder"
+        )
     else:
         from surefoot.envs.filming import film
 
@@ -322,10 +327,11 @@ def main(argv: list[str] | None = None) -> None:
         sys.exit(2)
     try:
         command = COMMANDS[name][0]
+        args = plan_in_full(argv[words:])
         if command in (train, evaluate):  # which choose by themselves what they parse
-            code = command(argv[words:])
+            code = command(args)
         else:
-            code = tyro.cli(command, args=argv[words:], prog=f"surefoot {name}")
+            code = tyro.cli(command, args=args, prog=f"surefoot {name}")
     except (ValueError, OSError, RuntimeError, MemoryError) as error:
         # Messages may hold brackets of their own, such as surefoot[video].
         err.print(f"[red]surefoot {name}:[/] {escape(str(error))}")

@@ -94,7 +94,7 @@ def evaluate(argv: list[str]) -> int:
         else:
             out.print("\n".join(_evaluation(found)), markup=False)
 
-    tyro.cli(command, args=_plan_in_full(argv), prog="surefoot evaluate")
+    tyro.cli(command, args=argv, prog="surefoot evaluate")
     return 0
 
 
@@ -112,7 +112,7 @@ def _usual_planner(argv: list[str]) -> Any:
         return planner(True)
 
 
-def _plan_in_full(argv: list[str]) -> list[str]:
+def plan_in_full(argv: list[str]) -> list[str]:
     """`--plan` alone, at the end or before another option or a folder, means look-ahead."""
     full = []
     for word, after in zip(argv, [*argv[1:], None], strict=True):
@@ -155,14 +155,7 @@ def export(
     from surefoot.runs import train as runs
 
     out.print(f"wrote {runs.policy_of(run, which).save(path)}", markup=False)
-    note_planner(run)
-
-
-def note_planner(run: Path) -> None:
-    """Say where a policy is less than what was trained."""
-    from surefoot.runs.train import plans_itself
-
-    if plans_itself(run):
+    if runs.plans_itself(run):
         out.print("This is safe-LOOP's policy without its planner, and keeps no limit.")
 
 

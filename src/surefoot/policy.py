@@ -98,8 +98,8 @@ class Policy:
         outputs = self.biases[-1].shape[-1]
         return outputs // 2 if self.kind == "squashed" else outputs
 
-    def seed(self, i: int) -> "Policy":
-        """The policy of seed number i, out of several."""
+    def seed(self, i: int | list[int]) -> "Policy":
+        """The policy of seed number i, out of several; of a list, those with their axis."""
         pick = lambda x: None if x is None else x[i]
         return replace(
             self,

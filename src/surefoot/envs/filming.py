@@ -15,7 +15,6 @@ from surefoot.envs.tasks import make
 TRAIL = 150
 LARGEST = 4096
 """Most pixels across."""
-Act = Callable[[np.ndarray], np.ndarray]
 
 
 def film(
@@ -33,38 +32,42 @@ def film(
     env = make(task)
     rng = np.random.default_rng(seed)
     low, high = env.single_action_space.low, env.single_action_space.high
-    act: Act = lambda obs: rng.uniform(low, high, (1, len(low)))
+    act = lambda: rng.uniform(low, high, (1, len(low)))
     if policy == "still":
-        act = lambda obs: np.clip(np.zeros((1, len(low))), low, high)
-    return film_env(env, act, path, seed, view, steps, every, size, cost_limit)
+        act = lambda: np.clip(np.zeros((1, len(low))), low, high)
+    env.reset(seed=seed)
+    return film_env(env, lambda: env.step(act()), path, view, steps, every, size, cost_limit)
 
 
 def film_env(
     env: TaskEnv,
-    act: Act,
+    step: Callable[[], object],
     path: str | Path,
-    seed: int,
     view: Literal["top", "camera"] = "top",
     steps: int | None = None,
     every: int = 2,
     size: int = 640,
     cost_limit: float | None = None,
 ) -> Path:
-    """Film the first environment of `env` under `act`, an observation [1, D] at a time."""
+    """Film the first environment of `env`, from where it is, while `step` takes its steps."""
+    check_film(steps, every, size)
+    length = steps or env.max_episode_steps
+    frames = _frames(env, step, view, length, every, size, cost_limit)
+    return save_clip(frames, path, fps=30)
+
+
+def check_film(steps: int | None, every: int, size: int) -> None:
+    """A ValueError that names what cannot be filmed."""
     for name, value, least in (("steps", steps, 1), ("every", every, 1), ("size", size, 64)):
         if value is not None and value < least:
             raise ValueError(f"{name}={value} must be at least {least}")
     if size > LARGEST:
         raise ValueError(f"size={size} must be at most {LARGEST}")
-    length = steps or env.max_episode_steps
-    frames = _frames(env, act, seed, view, length, every, size, cost_limit)
-    return save_clip(frames, path, fps=30)
 
 
 def _frames(
     env: TaskEnv,
-    act: Act,
-    seed: int,
+    step: Callable[[], object],
     view: str,
     steps: int,
     every: int,
@@ -72,17 +75,16 @@ def _frames(
     cost_limit: float | None,
 ) -> Iterator[np.ndarray]:
     camera = _camera(env, size) if view == "camera" else None
-    obs, _ = env.reset(seed=seed)
     trail: list[np.ndarray] = []
-    for step in range(steps):
+    for number in range(steps):
         scene = replace(env.scene(0), cost_limit=cost_limit)
         if scene.step == 0:
             trail.clear()
         trail.append(np.asarray(scene.robot_xy))
-        if step % every == 0:
+        if number % every == 0:
             scene = replace(scene, trail=np.stack(trail[-TRAIL:]))
             yield draw(scene, size) if camera is None else camera(scene)
-        obs, *_ = env.step(act(obs))
+        step()
 
 
 def _camera(env: TaskEnv, size: int) -> Callable[..., np.ndarray]:

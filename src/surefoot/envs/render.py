@@ -346,6 +346,7 @@ def _panel(picture: Image.Image, scene: Scene, view: View):
 def _lettering(words: str, size: int) -> Image.Image:
     """Mask of a line of text whose baseline is two thirds down; most lines recur every frame."""
     font = ImageFont.load_default(size * _SS)
-    mask = Image.new("L", (math.ceil(font.getlength(words)) + _SS, 3 * (size // 2) * _SS))
+    height = 3 * max(1, size // 2) * _SS
+    mask = Image.new("L", (math.ceil(font.getlength(words)) + _SS, height))
     ImageDraw.Draw(mask).text((0, 2 * mask.height // 3), words, 255, font, "ls")
     return mask.reduce(_SS)

@@ -3,7 +3,7 @@
 import time
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -19,7 +19,7 @@ from surefoot.runs.evaluation import evaluate_policy
 from surefoot.runs.folder import config_from
 from surefoot.runs.keeper import policy_in
 from surefoot.runs.model import Guide, ensembles_in, guide_in, learned_in
-from surefoot.runs.train import make_task, task_knowledge
+from surefoot.runs.train import check_which, make_task, task_knowledge
 from surefoot.spaces import ActionSpec, action_spec
 from surefoot.world.ensemble import Ensemble
 from surefoot.world.knowledge import Knowledge
@@ -42,28 +42,58 @@ def evaluate_planned(
     if none is given and the run has one. Beside what `evaluate_policy` tells, `plan` says how was
     planned and what came of it.
     """
+    planned = with_planner(run, how, config, episodes, seed, deterministic)
+    found = evaluate_policy(
+        planned.env, planned.policy, planned.seeds, episodes, seed, planned.cost_limit,
+        deterministic, planned.knowledge, planned.pilot.take_over,
+    )  # fmt: skip
+    report = planned.pilot.report()
+    return {**found, "plan": {"how": how, **report, "planner": asdict(planned.config)}}
+
+
+class Planned(NamedTuple):
+    """A run that acts with a planner on top, and environments for it."""
+
+    env: Any
+    seeds: list[int]
+    knowledge: Knowledge
+    policy: Policy
+    config: PlannerConfig
+    pilot: "Pilot"
+    cost_limit: float
+
+
+def with_planner(
+    run: str | Path,
+    how: How,
+    config: PlannerConfig | None,
+    per_seed: int,
+    seed: int,
+    deterministic: bool = False,
+    which: int | None = None,
+) -> Planned:
+    """All seeds of a run, or its seed number `which`, with so many environments for each."""
     if how not in HOW:
         raise ValueError(f"plan={how!r} must be one of {', '.join(HOW)}")
     learned = learned_in(run, "plan with")
     info, model = learned.info, learned.config.model
     if info["task"] is None:
         raise ValueError(f"{run} was trained on an environment of your own; use evaluate_policy")
-    seeds = info["seeds"]
-    env = make_task(info["task"], info["task_options"])(len(seeds) * episodes, model)
+    if which is not None:
+        check_which(run, info, which)
+    chosen = list(range(len(info["seeds"]))) if which is None else [which]
+    seeds, config = [info["seeds"][i] for i in chosen], config or usual_planner(info)
+    env = make_task(info["task"], info["task_options"])(len(chosen) * per_seed, model)
     know, actions = task_knowledge(env, model), action_spec(env.single_action_space)
-    chosen = config or usual_planner(info)
-    policy = policy_in(learned.last)
+    pick = lambda tree: jax.tree.map(lambda x: x[np.array(chosen)], tree)
     guide = guide_in(learned, know, actions, deterministic)
-    pilot = Pilot(
-        chosen, know, actions, ensembles_in(learned, know, actions), guide,
-        policy if how == "filter" else None, seed_keys([(seed + s) % 2**32 for s in seeds]),
-        deterministic,
-    )  # fmt: skip
-    found = evaluate_policy(
-        env, policy, seeds, episodes, seed, learned.config.cost_limit, deterministic, know,
-        pilot.take_over,
-    )  # fmt: skip
-    return {**found, "plan": {"how": how, **pilot.report(), "planner": asdict(chosen)}}
+    guide = guide._replace(learner=pick(guide.learner))
+    ensemble = pick(ensembles_in(learned, know, actions))
+    policy = policy_in(learned.last).seed(chosen)
+    keys = seed_keys([(seed + s) % 2**32 for s in seeds])
+    own = policy if how == "filter" else None
+    pilot = Pilot(config, know, actions, ensemble, guide, own, keys, deterministic)
+    return Planned(env, seeds, know, policy, config, pilot, learned.config.cost_limit)
 
 
 def usual_planner(info: dict[str, Any]) -> PlannerConfig:

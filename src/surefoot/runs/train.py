@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 import jax
-import numpy as np
 
 from surefoot import __version__
 from surefoot.algorithms.common import Epoch
@@ -270,10 +269,15 @@ def plans_itself(run: str | Path) -> bool:
 def policy_of(run: str | Path, which: int = 0) -> Any:
     """The numpy policy of a run's seed number `which`, counted from 0."""
     _, info, policy = load_policies(run)
+    check_which(run, info, which)
+    return policy.seed(which)
+
+
+def check_which(run: str | Path, info: dict[str, Any], which: int) -> None:
+    """A ValueError if the run has no seed of that number."""
     count = len(info["seeds"])
     if not 0 <= which < count:
         raise ValueError(f"which={which} must be from 0 to {count - 1}: {run} has {count} seeds")
-    return policy.seed(which)
 
 
 def learning_curve(run: str | Path) -> Path:
@@ -285,28 +289,3 @@ def learning_curve(run: str | Path) -> Path:
     rows = folder.read_metrics()
     title = f"{info['task'] or 'own environment'}, {info['algorithm']} ({info['preset']})"
     return draw_curve(rows, info["config"]["cost_limit"], title, folder.path / "curve.png")
-
-
-def film_run(
-    run: str | Path,
-    which: int,
-    path: Path,
-    view: Literal["top", "camera"] = "top",
-    steps: int | None = None,
-    seed: int = 0,
-    every: int = 2,
-    size: int = 640,
-) -> Path:
-    """Film an episode of a run's policy."""
-    from surefoot.envs.filming import film_env
-
-    policy = policy_of(run, which)
-    info = read_info(RunFolder(Path(run)))
-    if info["task"] is None:
-        raise ValueError(f"{run} was trained on an environment of your own, which draws itself")
-    config = info["config"]
-    observation = config.get("model", config.get("observation"))
-    env = make_task(info["task"], info["task_options"])(1, observation)
-    rng = np.random.default_rng(seed)
-    act = lambda obs: policy.act(obs, rng)
-    return film_env(env, act, path, seed, view, steps, every, size, config["cost_limit"])
