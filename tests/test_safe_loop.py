@@ -193,7 +193,8 @@ def test_presets():
     assert (paper.planner.value_weight, default.planner.value_weight) == (1.0, 0.0)
     small = preset("safe-loop", "default", "PointGoal", "cpu")
     assert small.ensemble.hidden == (64, 64) and default.ensemble.hidden == (200,) * 4
-    assert small.planner == default.planner
-    assert preset("safe-loop", "default", "RCCar", "cpu").cost_limit == 5.0
+    assert small.planner == default.planner and small.random_steps == 250
+    car = preset("safe-loop", "default", "RCCar", "cpu")
+    assert car.cost_limit == 5.0 and (car.planner.hold, car.planner.steps) == (3, 15)
     own = preset("safe-loop", "default", None, "cpu").planner
     assert (own.cost_threshold, own.value_weight) == (0.2, 1.0)

@@ -78,17 +78,19 @@ def algorithm_of(config: Any) -> str:
     raise ValueError(f"config={config!r} must be one of {kinds}")
 
 
-def planner(known: bool) -> PlannerConfig:
+def planner(known: bool, task: str | None = None) -> PlannerConfig:
     """How to plan by default; `known` says whether costs are, or must be learned.
 
     Safe-LOOP's own settings belong to actions that the task repeats: on single steps its plans are
     little more than the mean of the safe ones. Plans of a few lasting actions, and the best of them
-    instead of weights that depend on the scale of rewards, drive as well as a trained policy.
+    instead of weights that depend on the scale of rewards, drive as well as a trained policy. A car
+    that drifts is steered more finely, and not as far ahead: few long plans of its would be safe.
     """
+    horizon, hold = (5, 3) if task == "RCCar" else (6, 5)
     return PlannerConfig(
         kind="cem",
-        horizon=6,
-        hold=5,
+        horizon=horizon,
+        hold=hold,
         samples=60,
         iterations=4,
         particles=1,
@@ -103,7 +105,7 @@ def _safe_loop(name: str, task: str | None, device: str) -> SafeLoopConfig:
         if task is None:
             config = replace(config, planner=replace(config.planner, cost_threshold=0.2))
         return config
-    plans = planner(task is not None)
+    plans = planner(task is not None, task)
     if task is not None:
         # These plans reach far enough. SAC's values would only mislead: the planner never does what
         # SAC's policy would, so that nothing corrects what such actions are believed to be worth.
@@ -120,6 +122,8 @@ def _safe_loop(name: str, task: str | None, device: str) -> SafeLoopConfig:
     return replace(
         config,
         steps=15_000,
+        # Random steps do harm, and where costs are known a model of 250 steps drives already.
+        random_steps=250 if task else 2_500,
         steps_per_epoch=3_750,
         environments=5,
         sac=replace(config.sac, hidden=(64, 64), batch_size=128),
@@ -180,6 +184,8 @@ def _default(task: str | None, device: str) -> MBPPOConfig:
             max_steps=1000 if small else 2000,
         ),
     )
+    if task == "RCCar":
+        return replace(config, steps=6_000, episodes=3)  # of 100 steps each
     if task == "CarGoal":
         return replace(config, steps=30_000, episodes=4, beta=0.7)
     if task and task.startswith("Doggo"):

@@ -100,7 +100,7 @@ def usual_planner(info: dict[str, Any]) -> PlannerConfig:
     """The planner of a run, given its config.json: its own, or where it has none the default."""
     if "planner" in info["config"]:
         return config_from(PlannerConfig, info["config"]["planner"])
-    return presets.planner("cost" in info["known"])
+    return presets.planner("cost" in info["known"], info["task"])
 
 
 class Pilot:
