@@ -266,6 +266,7 @@ def test_the_guide_is_the_run_s_policy_and_reward_critic(run):
 @pytest.mark.parametrize(
     "words, full",
     [
+        ("", ""),
         ("run --plan", "run --plan look-ahead"),
         ("--plan . --json", "--plan look-ahead . --json"),
         ("run --plan --json", "run --plan look-ahead --json"),

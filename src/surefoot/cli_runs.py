@@ -115,7 +115,7 @@ def _usual_planner(argv: list[str]) -> Any:
 def plan_in_full(argv: list[str]) -> list[str]:
     """`--plan` alone, at the end or before another option or a folder, means look-ahead."""
     full = []
-    for word, after in zip(argv, [*argv[1:], None], strict=True):
+    for word, after in zip(argv, [*argv, None][1:], strict=True):
         full.append(word)
         alone = after is None or after.startswith("-") or Path(after).is_dir()
         if word == "--plan" and alone:
