@@ -49,12 +49,10 @@ def tell_cpo(rows: list[dict[str, float]], seeds: list[float]) -> None:
     )
 
 
-def summarise(path: Path, at: list[int]) -> None:
-    rows = RunFolder(path).read_metrics()
-    seeds = sorted({row["seed"] for row in rows})
+def tell_training(rows: list[dict[str, float]], at: list[int]) -> None:
+    """Reward, cost and violations of the epochs that end at such steps, and of the last one."""
     steps = sorted({row["steps"] for row in rows})
     wanted = sorted({max(s for s in steps if s <= a) for a in at if a >= steps[0]} | {steps[-1]})
-    print(f"{path.name} ({len(seeds)} seeds)")
     for step in wanted:
         now = [row for row in rows if row["steps"] == step]
         parts = []
@@ -63,6 +61,13 @@ def summarise(path: Path, at: list[int]) -> None:
             spread = f" ± {values.std(ddof=1):.1f}" if len(values) > 1 else ""
             parts.append(f"{name} {values.mean():.1f}{spread} (max {values.max():.1f})")
         print(f"  {int(step):>9,} real steps: " + ", ".join(parts))
+
+
+def summarise(path: Path, at: list[int]) -> None:
+    rows = RunFolder(path).read_metrics()
+    seeds = sorted({row["seed"] for row in rows})
+    print(f"{path.name} ({len(seeds)} seeds)")
+    tell_training(rows, at)
     if "recovery" in rows[0]:
         tell_cpo(rows, seeds)
     times = sorted({(row["steps"], row["seconds"]) for row in rows if row["seed"] == seeds[0]})
@@ -97,8 +102,9 @@ def evaluations(path: Path) -> dict[str, list[dict[str, float]]]:
     return {name: one["seeds"] for name, one in found.items()}
 
 
-def tell_together(paths: list[Path]) -> None:
-    """Evaluations of several runs as if their seeds were one run's."""
+def tell_together(paths: list[Path], at: list[int]) -> None:
+    """Several runs as if their seeds were one run's."""
+    tell_training([row for path in paths for row in RunFolder(path).read_metrics()], at)
     joined: dict[str, list[dict[str, float]]] = {}
     for path in paths:
         for name, seeds in evaluations(path).items():
@@ -116,10 +122,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--at", type=int, nargs="*", default=[])
-    parser.add_argument("--together", action="store_true", help="join the runs' evaluations")
+    parser.add_argument("--together", action="store_true", help="join the runs' seeds")
     arguments = parser.parse_args()
     if arguments.together:
-        tell_together(arguments.runs)
+        tell_together(arguments.runs, arguments.at)
         raise SystemExit
     for run in arguments.runs:
         if (run / "metrics.csv").exists():
