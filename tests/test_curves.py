@@ -44,7 +44,7 @@ def test_a_cost_of_0_is_off_the_axis():
 
 def test_no_label_is_cut_off(tmp_path):
     """These epochs once pushed the label of the reward out of the picture."""
-    rows = RunFolder(RESULTS / "car-safe-loop-cpu").read_metrics()
+    rows = RunFolder(RESULTS / "car-safe-loop-cpu-2500-random").read_metrics()
     path = draw_curve(rows, 18.0, "CarGoal, safe-loop (default)", tmp_path / "curve.png")
     picture = np.asarray(Image.open(path).convert("L"))
     for edge in (picture[0], picture[-1], picture[:, 0], picture[:, -1]):
