@@ -215,3 +215,15 @@ def test_every_claim_of_the_paper_finds_its_runs(tmp_path):
     assert found[4].by.startswith("20.5 against 20.5 ")
     table = rows_of(sections.final_table(results, "F", [(jobs["cpo"], "7")], ""))
     assert table["CPO (paper)"] == ("2", "2,000,000", "15.5 ± 0.7", "7", "30.0 ± 0.0")
+
+
+def test_rewards_are_compared_after_as_many_real_steps(tmp_path):
+    """safe-LOOP ends with 9.75 and 10.75 where ours is at 10 in both seeds, and comes to 10.5."""
+    loop = Job("PointGoal", "safe-loop", "paper", seeds=2, steps=200_000)
+    ours = Job("PointGoal", "mbppo-lagrangian", "paper", seeds=2)
+    results = results_of(tmp_path, (loop, {"reward": 9.75}), (ours, {"reward": 10.0}))
+    claim = verdicts.goal_claims(results, loop, loop, loop, loop, ours)[2]
+    assert claim.held is False and claim.by.startswith(
+        "10 against 10.2 after 200,000 real steps (0.98 times"
+    )
+    assert claim.by.endswith("; MBPPO-Lagrangian (paper) comes to 10.5 after 450,000")

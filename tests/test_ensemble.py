@@ -79,6 +79,19 @@ def test_logvar_stays_within_its_bounds():
         np.testing.assert_allclose(jnp.log(variance), bound, atol=1e-3)
 
 
+def test_rounded_networks_say_nearly_the_same():
+    """16 bits hold 8 of a weight: what comes out differs by about a hundredth, in 32 bits."""
+    e, x = make(), jax.random.normal(jax.random.key(1), (500, 4))
+    exact = jax.jit(ens.predict_all)(e, x)
+    coarse = jax.jit(ens.predict_all)(ens.rounded(e), x)
+    for whole, part in zip(exact, coarse, strict=True):
+        assert part.dtype == jnp.float32
+        apart = np.sqrt(np.mean(np.square(np.asarray(part - whole))))
+        assert 1e-4 * np.std(whole) < apart < 0.02 * np.std(whole)
+    bits = np.asarray(coarse[0]).view(np.uint32)
+    assert (bits & 0xFFFF).any()
+
+
 def served_by(shared, everyone):
     """Index of the member whose prediction each row got; fails unless there is exactly one."""
     same = np.isclose(everyone, shared[None], rtol=1e-5, atol=1e-6).all(axis=-1)

@@ -18,7 +18,9 @@ from surefoot.experiments.catalogue import EXPERIMENTS
 from surefoot.experiments.experiment import Experiment
 from surefoot.experiments.job import Block, Job, with_changes
 from surefoot.experiments.library import known_runs, make_plan, near_misses
+from surefoot.experiments.results import Results
 from surefoot.experiments.smoke import TINY, tiny
+from surefoot.report.data import groups, load_run
 from surefoot.runs.checkpoint import newest_sound
 from surefoot.runs.folder import RunFolder, config_dict, config_from
 from surefoot.runs.listing import describe_run
@@ -196,8 +198,51 @@ def test_a_setting_that_came_later_does_not_make_a_run_another(tmp_path):
     assert make_plan(same, known, tmp_path, "cpu", 8).done == 2
 
 
+def test_a_longer_run_stands_for_a_shorter_one_as_far_as_that_goes(tmp_path):
+    """Epochs end at 120 and 240 real steps, and 80 are asked for: the first, and no evaluation."""
+    write_run(tmp_path / "longer", JOB, range(2), steps=240, reward=3.0)
+    known, _ = known_runs([tmp_path], ours=False)
+    plan = make_plan(JOB, known, tmp_path / "home", "cpu", most=8)
+    assert [run.path.name for run in plan.taken] == ["longer"] and not plan.blocks
+    group = Results([JOB], [plan], tmp_path).group(JOB)
+    assert group.state == "finished" and group.steps_told == "120 of a longer run"
+    assert list(group.final("reward")) == [3.0, 3.0] and group.measured_on == "the last epoch"
+    assert list(group.violations) == [10, 11] and group.seconds == 5.0
+    whole = load_run(tmp_path / "longer")
+    assert whole.cut(240) is whole and list(groups([whole])[0].final("reward")) == [3.0, 4.0]
+    # It may have been stopped, if it came that far; and one that was to be as long comes first.
+    write_run(tmp_path / "stopped", JOB, range(2, 4), finished=False, steps=100)
+    write_run(tmp_path / "exact", JOB, range(2), reward=5.0)
+    known, _ = known_runs([tmp_path], ours=False)
+    plan = make_plan(replace(JOB, seeds=4), known, tmp_path / "home", "cpu", most=8)
+    assert [run.path.name for run in plan.taken] == ["exact", "stopped"] and plan.done == 4
+    # How long a run takes is told by itself alone, and its steps are not all that may differ.
+    for other in (
+        replace(JOB, alone=True, seeds=1),
+        replace(JOB, changes={**SMALL, "ppo.clip": 0.3}),
+    ):
+        assert not make_plan(other, known, tmp_path / "home", "cpu", most=8).taken
+    far = replace(JOB, steps=110, seeds=4)
+    assert [r.path.name for r in make_plan(far, known, tmp_path, "cpu", 8).taken] == ["longer"]
+    short = replace(JOB, steps=90)
+    told = near_misses([make_plan(short, [], tmp_path, "cpu", 8)], known, "cpu")
+    assert [line.split(" is left out: ")[1] for line in told] == [
+        "steps is 80, not 90", *["its seeds are there already, or not asked for"] * 2
+    ]  # fmt: skip
+
+
+def test_a_longer_run_whose_rates_fall_is_another(tmp_path):
+    for rate, names in ((1.0, ["run"]), (0.5, [])):
+        job = Job("PointGoal", "mbppo-lagrangian", seeds=2, changes={"final_rate": rate})
+        path = tmp_path / f"{rate}" / "run"
+        write_run(path, job, range(2), steps=2 * job.config("cpu").steps)
+        known, _ = known_runs([path], ours=False)
+        plan = make_plan(job, known, tmp_path / "home", "cpu", most=8)
+        assert [run.path.name for run in plan.taken] == names
+
+
 def test_near_misses_say_in_what_they_differ(tmp_path):
-    write_run(tmp_path / "a", JOB, range(2), steps=120)
+    write_run(tmp_path / "a", JOB, range(2), steps=60)
     write_run(tmp_path / "b", replace(JOB, task_options={**TASK, "hazards": 3}), range(2))
     write_run(tmp_path / "c", JOB, range(8, 10))
     write_run(tmp_path / "d", replace(JOB, preset="paper"), range(2), finished=False, steps=40)
@@ -205,7 +250,7 @@ def test_near_misses_say_in_what_they_differ(tmp_path):
     known, _ = known_runs([tmp_path], ours=False)
     lines = near_misses([make_plan(JOB, known, tmp_path, "cpu", 8)], known, "cpu")
     assert [line.split(" is left out: ")[1] for line in lines] == [
-        "steps is 120, not 80",
+        "steps is 60, not 80",
         "hazards is 3, not the default",
         "its seeds are there already, or not asked for",
         "steps is 40, not 80",
@@ -270,7 +315,8 @@ def test_a_report_of_runs_from_elsewhere_trains_nothing(call, tmp_path, offered)
     offered(experiment(JOB, other, judges=(judge,)))
     write_run(tmp_path / "runs" / "a", JOB, [0, 1], reward=4.0)  # 4 and 5 on fresh episodes
     write_run(tmp_path / "runs" / "b", other, [0], reward=3.0)
-    write_run(tmp_path / "runs" / "c", other, [1], steps=120)
+    write_run(tmp_path / "runs" / "c", other, [1], steps=60)
+    write_run(tmp_path / "runs" / "d", JOB, [2], steps=120)
     out = tmp_path / "out"
     code, text, _ = call(
         "reproduce", "try", "--runs", str(tmp_path / "runs"), "--report-only", "--out", str(out),
@@ -278,7 +324,8 @@ def test_a_report_of_runs_from_elsewhere_trains_nothing(call, tmp_path, offered)
     )  # fmt: skip
     assert code == 0
     assert f"taken: {tmp_path / 'runs' / 'a'} (PointGoal, ppo, 2 seeds)" in text
-    assert "c is left out: steps is 120, not 80" in text
+    assert "c is left out: steps is 60, not 80" in text
+    assert "d is left out: its seeds are there already, or not asked for" in text
     assert not (out / "trained").exists()
     page = (out / "try" / "index.html").read_text()
     assert "Not complete: see “What is not there yet”." in page

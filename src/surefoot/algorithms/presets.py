@@ -112,6 +112,7 @@ def _safe_loop(name: str, task: str | None, device: str) -> SafeLoopConfig:
         plans = replace(plans, value_weight=0.0)
     # The planner needs no values to drive by, so SAC may begin before they are any good.
     config = SafeLoopConfig(
+        steps=30_000,
         model="ego",
         random_steps=2_500,
         planner=plans,

@@ -3,12 +3,14 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from surefoot.algorithms.presets import CONFIGS
 from surefoot.experiments.job import Block, Job
+from surefoot.report.data import load_run
 from surefoot.runs.folder import RunFolder, config_from
 from surefoot.runs.info import read_info
 from surefoot.runs.listing import is_run, read_result
@@ -30,16 +32,26 @@ class Known:
     def seeds(self) -> tuple[int, ...]:
         return tuple(self.info["seeds"])
 
+    @cached_property
+    def steps(self) -> int:
+        """Real steps that it has taken; 0 where that cannot be told."""
+        try:
+            return load_run(self.path).real_steps
+        except (ValueError, OSError):
+            return 0
+
 
 @dataclass(frozen=True)
 class Plan:
     """What there is of a job, and what is left to do."""
 
     job: Job
+    steps: int
+    """Real steps that the job asks for."""
     taken: tuple[Known, ...]
-    """Finished runs."""
+    """Finished runs, and longer ones that have come as far."""
     begun: tuple[Known, ...]
-    """Runs that are not, of the seeds that no finished run has."""
+    """Runs that are not, of the seeds that nothing taken has."""
     blocks: tuple[Block, ...]
     """What is to be trained or gone on with."""
 
@@ -83,12 +95,17 @@ def _read(path: Path, ours: bool) -> Known:
 def make_plan(job: Job, known: Sequence[Known], home: Path, device: str, most: int) -> Plan:
     """Take the finished runs of a job's settings, go on with begun ones, and train the rest.
 
-    `home` is where new runs are to lie, and `most` how many seeds one run may have.
+    A run of the same settings that was to be longer is as good, once it has come that far. `home`
+    is where new runs are to lie, and `most` how many seeds one run may have.
     """
     config = job.config(device)
     fitting = [run for run in known if _fits(run, job, config)]
-    # Finished runs before begun ones, of these ours before others, and those with most seeds first.
-    rank = lambda run: (not run.finished, not run.ours, -len(run.seeds), str(run.path))
+    there = {run.path for run in fitting if run.finished or run.config != config}
+    # Finished runs before longer ones and these before begun ones, of each kind ours before others,
+    # and those with most seeds first.
+    rank = lambda run: (
+        run.path not in there, run.config != config, not run.ours, -len(run.seeds), str(run.path)
+    )  # fmt: skip
     fitting.sort(key=rank)
     missing = set(range(job.seeds))
     taken: list[Known] = []
@@ -100,30 +117,43 @@ def make_plan(job: Job, known: Sequence[Known], home: Path, device: str, most: i
         if not seeds & missing or seeds & covered:
             continue
         covered |= seeds
-        if run.finished:
+        if run.path in there:
             taken.append(run)
         else:
             begun.append(run)
-        if run.ours and not run.finished:
-            blocks.append(Block(job, run.seeds[0], len(run.seeds), run.path))
-        if run.finished or run.ours:
+            if run.ours:
+                blocks.append(Block(job, run.seeds[0], len(run.seeds), run.path))
+        if run.path in there or run.ours:
             missing -= seeds
     most = 1 if job.alone else most
     for first, count in _stretches(sorted(missing), most):
         name = f"{job.name(device)}-seeds-{first}-{first + count - 1}"
         blocks.append(Block(job, first, count, home / name))
-    return Plan(job, tuple(taken), tuple(begun), tuple(blocks))
+    return Plan(job, config.steps, tuple(taken), tuple(begun), tuple(blocks))
 
 
 def _fits(run: Known, job: Job, config: Any) -> bool:
     return (
         run.info["task"] == job.task
         and run.info["algorithm"] == job.algorithm
-        and run.config == config
+        and (run.config == config or (not job.alone and _serves(run, config)))
         and run.info["task_options"] == json.loads(json.dumps(dict(job.task_options)))
         # The time of several seeds side by side is not the time of one.
         and (len(run.seeds) == 1 or not job.alone)
     )
+
+
+def _serves(run: Known, config: Any) -> bool:
+    """Whether the first steps of a run are what a config asks for."""
+    return _goes_on(run.config, config) and run.steps >= config.steps
+
+
+def _goes_on(there: Any, wanted: Any) -> bool:
+    """Whether a config asks for more real steps than another, and is the same up to there."""
+    apart = {f.name for f in fields(wanted) if getattr(there, f.name) != getattr(wanted, f.name)}
+    # Where learning rates fall until the end, a longer run is another from the start.
+    steady = getattr(wanted, "final_rate", 1.0) == 1.0
+    return apart == {"steps"} and steady and there.steps > wanted.steps
 
 
 def _stretches(seeds: Sequence[int], most: int) -> list[tuple[int, int]]:
@@ -153,7 +183,11 @@ def near_misses(plans: Sequence[Plan], known: Sequence[Known], device: str) -> l
 
 def _apart(run: Known, job: Job, device: str) -> list[str]:
     """In what a run is not what a job asks for, in words."""
-    lines = differences(run.config, job.config(device))
+    config = job.config(device)
+    lines = differences(run.config, config)
+    if _goes_on(run.config, config) and not job.alone:
+        short = f"it has come to {run.steps:,} of {config.steps:,} real steps"
+        lines = [short] if run.steps < config.steps else []
     there, wanted = run.info["task_options"], job.task_options
     for name in dict.fromkeys((*there, *wanted)):
         if there.get(name) != wanted.get(name):

@@ -128,18 +128,19 @@ def reproduce(name: str, asked: Asked, say: Callable[[str], None]) -> tuple[Path
     jobs = _jobs(experiment, asked, device)
     known, problems = _known(asked)
     plans = [_plan(job, known, asked, device) for job in _largest(jobs, device)]
-    taken = {run.path: run for plan in plans for run in plan.taken}
+    taken = {(run.path, plan.steps): run for plan in plans for run in plan.taken}
     begun = {run.path: run for plan in plans for run in plan.begun}
-    for run in (*taken.values(), *begun.values()):
-        count = f"{len(run.seeds)} seed{'s' * (len(run.seeds) > 1)}"
-        kind = "taken" if run.finished else "not finished"
-        say(f"{kind}: {run.path} ({run.info['task']}, {run.info['algorithm']}, {count})")
+    for (_, steps), run in taken.items():
+        longer = run.config.steps > steps
+        say(_told(f"taken up to {steps:,} real steps" if longer else "taken", run))
+    for run in begun.values():
+        say(_told("not finished", run))
     for line in [*problems, *near_misses(plans, known, device)]:
         say(line)
     blocks = list({block.folder: block for plan in plans for block in plan.blocks}.values())
     outcomes: dict[Block, Outcome] = {}
     if blocks and not asked.report_only:
-        done = list(taken.values())
+        done = [run for run in taken.values() if run.finished]
         outcomes = _train(blocks, done, asked, device, gpus, experiment.environment)
     known, _ = _known(asked)
     after = [_plan(job, known, asked, device) for job in jobs]
@@ -150,6 +151,11 @@ def reproduce(name: str, asked: Asked, say: Callable[[str], None]) -> tuple[Path
         f"{block}: {found.message}" for block, found in outcomes.items() if not found.finished
     ]
     return _report(experiment, title, results, failed, _again(name, asked)), failed
+
+
+def _told(kind: str, run: Known) -> str:
+    count = f"{len(run.seeds)} seed{'s' * (len(run.seeds) > 1)}"
+    return f"{kind}: {run.path} ({run.info['task']}, {run.info['algorithm']}, {count})"
 
 
 def _report(

@@ -30,10 +30,11 @@ class Results:
 
     def groups(self, jobs: Sequence[Job]) -> list[Group]:
         """Those that there are, each once."""
-        each: dict[tuple[Path, ...], Group] = {}
+        each: dict[tuple[int | Path, ...], Group] = {}
         for job in jobs:
             if (group := self.group(job)) is not None:  # the first name of the same runs counts
-                each.setdefault(tuple(run.path for run in group.runs), group)
+                key = (group.real_steps, *(run.path for run in group.runs))
+                each.setdefault(key, group)
         return list(each.values())
 
     @cached_property
@@ -41,7 +42,7 @@ class Results:
         found: list[Group | None] = []
         numbers: dict[str, int] = {}
         for job, plan in zip(self.jobs, self.plans, strict=True):
-            runs = [load_run(run.path) for run in plan.taken]
+            runs = [load_run(run.path).cut(plan.steps) for run in plan.taken]
             # What has no epoch yet cannot be shown.
             runs = runs or load_runs([run.path for run in plan.begun])[0]
             if not runs:

@@ -32,8 +32,8 @@ def goal_claims(
             (ours,), lambda text, a: claims.within_limit(text, a.final("cost"), a.cost_limit),
         ),
         _judged(
-            results, f"{name}: MBPPO-Lagrangian earns more than safe-LOOP",
-            (ours, loop), lambda text, a, b: claims.at_least(text, reward(a), reward(b)),
+            results, f"{name}: MBPPO-Lagrangian earns more than safe-LOOP over the same real steps",
+            (ours, loop), _earns_more,
         ),
         _judged(
             results, f"{name}: fewer violations until convergence than PPO-Lagrangian",
@@ -152,6 +152,18 @@ def _judged(results: Results, text: str, jobs: Sequence[Job], judge: Judge) -> C
 def _at_the_end(results: Results, claim: Claim, jobs: Sequence[Job]) -> Claim:
     unfinished = results.unfinished(jobs)
     return claims.so_far(claim, unfinished) if unfinished else claim
+
+
+def _earns_more(text: str, a: Group, b: Group) -> Claim:
+    """Of rewards after as many real steps; and what comes of `a` in the end, if that is later."""
+    steps = min(a.real_steps, b.real_steps)
+    here, there = a.cut(steps).final("reward"), b.cut(steps).final("reward")
+    found = claims.at_least(text, here, there, f"after {steps:,} real steps")
+    found = _with_doubt(found, b)
+    if a.real_steps == steps:
+        return found
+    end = f"{a.final('reward').mean():.3g} after {a.real_steps:,}"
+    return replace(found, by=f"{found.by}; {a.label} comes to {end}")
 
 
 def _with_doubt(claim: Claim, level: Group) -> Claim:

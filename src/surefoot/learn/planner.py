@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from surefoot.spaces import ActionSpec
 from surefoot.validation import check_types
-from surefoot.world.ensemble import Ensemble
+from surefoot.world.ensemble import Ensemble, rounded
 from surefoot.world.imagination import Policy, follow, imagine
 from surefoot.world.knowledge import Knowledge, State
 
@@ -219,6 +219,7 @@ def evaluate(
             total = total + jnp.where(seen.alive > 0, later, 0.0)
         return total, seen.cost.max(-1)
 
+    ensemble = _quick(ensemble)
     keys = jax.random.split(key, (ensemble.elites.shape[0], config.particles))
     over_plans = jax.vmap(one, (0, None, None))
     over_particles = jax.vmap(over_plans, (None, None, 0))
@@ -265,9 +266,15 @@ def worst_cost(
         )
         return (now.cost + now.alive[:, None] * rest.cost_returns()).max(-1)
 
+    ensemble = _quick(ensemble)
     keys = jax.random.split(key, (ensemble.elites.shape[0], config.particles))
     over_particles = jax.vmap(one, (None, 0))
     return jax.vmap(over_particles)(ensemble.elites, keys).max((0, 1))
+
+
+def _quick(ensemble: Ensemble) -> Ensemble:
+    """The ensemble as this device plans soonest with it."""
+    return ensemble if jax.default_backend() == "cpu" else rounded(ensemble)
 
 
 def _bounds(actions: ActionSpec) -> tuple[Float[Array, " A"], Float[Array, " A"]]:

@@ -69,6 +69,28 @@ class RunData:
         """Wall clock of all its seeds, which learn side by side."""
         return float(self.result.get("seconds", self.rows[-1]["seconds"]))
 
+    @property
+    def real_steps(self) -> int:
+        """Real steps that every seed has taken."""
+        seeds = self.info["seeds"]
+        return int(min(max(r["steps"] for r in self.rows if r["seed"] == s) for s in seeds))
+
+    def cut(self, steps: int) -> "RunData":
+        """The run as if no more than `steps` real steps had been asked for.
+
+        What came later is left out, and with it what was measured at the end, on fresh episodes. A
+        run that was to be no longer, or has not come as far, is what it is.
+        """
+        if steps >= self.info["config"]["steps"] or steps > self.real_steps:
+            return self
+        # An epoch that is begun is gone through.
+        end = min(row["steps"] for row in self.rows if row["steps"] >= steps)
+        rows = [row for row in self.rows if row["steps"] <= end]
+        whole = self.info["config"]["steps"]
+        info = {**self.info, "config": {**self.info["config"], "steps": steps}, "cut_from": whole}
+        result = {"known": self.known, "seconds": rows[-1]["seconds"]}
+        return replace(self, info=info, rows=rows, result=result)
+
 
 @dataclass(frozen=True)
 class Group:
@@ -102,9 +124,11 @@ class Group:
 
     @property
     def steps_told(self) -> str:
-        """Its real steps in words; of how many, if it has not come to its end."""
-        whole = "" if self.state == "finished" else f" of {self.info['config']['steps']:,}"
-        return f"{self.real_steps:,}{whole}"
+        """Its real steps in words, and whether more were to come."""
+        if self.state != "finished":
+            return f"{self.real_steps:,} of {self.info['config']['steps']:,}"
+        longer = " of a longer run" if "cut_from" in self.info else ""
+        return f"{self.real_steps:,}{longer}"
 
     @property
     def algorithm(self) -> str:
@@ -127,7 +151,7 @@ class Group:
     @property
     def real_steps(self) -> int:
         """Real steps that every seed has taken."""
-        return int(min(max(row["steps"] for row in rows) for rows in self._by_seed))
+        return min(run.real_steps for run in self.runs)
 
     @property
     def seconds(self) -> float:
@@ -143,6 +167,10 @@ class Group:
             for run in self.runs
         )  # fmt: skip
         return " or ".join(kinds)
+
+    def cut(self, steps: int) -> "Group":
+        """The same up to so many real steps: see `RunData.cut`."""
+        return replace(self, runs=tuple(run.cut(steps) for run in self.runs))
 
     def curve(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Real steps [E] and a metric's values [E, S]."""

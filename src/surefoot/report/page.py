@@ -91,6 +91,8 @@ def _repeat(groups: Sequence[Group], command: str) -> str:
                 f"{run.path.resolve().name}: {run.state}, seeds {seeds}, started {info['started']} "
                 f"on {info['device']} with version {info['version']}"
             )
+            if "cut_from" in info:
+                words += f"; the first of {info['cut_from']:,} real steps that were asked for"
             if "failed" in run.result:
                 words += f"; it failed: {run.result['failed']}"
             parts.append(f"<h3>{escape(f'{group.shown}, {group.task}')}</h3>{_paragraphs(words)}")

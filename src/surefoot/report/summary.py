@@ -108,14 +108,18 @@ def _scores(group: Group, name: str) -> np.ndarray:
 def _caption(groups: Sequence[Group]) -> str:
     measured = " or ".join(dict.fromkeys(group.measured_on for group in groups))
     so_far = any(group.state == "unfinished" for group in groups)
-    return (
+    longer = any("cut_from" in group.info for group in groups)
+    text = (
         f"Reward and cost at the end of training, on {measured} of each seed. Mean over seeds ± "
         "standard deviation over seeds. Within the limit: seeds by their mean cost at the end, "
         "epochs by the mean cost of their real episodes in training, and single fresh episodes. "
         "Worst tenth: mean cost of the worst tenth of fresh episodes (CVaR). Violations: real "
         "steps that cost something, in all of training. Wall clock: of a run, whose seeds learn "
         "side by side."
-    ) + so_far * " So far: not at its end yet, and measured on its last epochs."
+    )
+    text += so_far * " So far: not at its end yet, and measured on its last epochs."
+    cut = " Of a longer run: what came later is left out, and the last epochs before count."
+    return text + longer * cut
 
 
 def _spread(found: dict[str, Any], name: str, digits: int = 1) -> str:
