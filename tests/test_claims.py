@@ -218,12 +218,29 @@ def test_every_claim_of_the_paper_finds_its_runs(tmp_path):
 
 
 def test_rewards_are_compared_after_as_many_real_steps(tmp_path):
-    """safe-LOOP ends with 9.75 and 10.75 where ours is at 10 in both seeds, and comes to 10.5."""
-    loop = Job("PointGoal", "safe-loop", "paper", seeds=2, steps=200_000)
-    ours = Job("PointGoal", "mbppo-lagrangian", "paper", seeds=2)
+    """And in the same way: by the epochs until then, not by fresh episodes of one of them."""
+    loop = Job("PointGoal", "safe-loop", "paper", seeds=2, steps=300_000)
+    ours = Job("PointGoal", "mbppo-lagrangian", "paper", seeds=2)  # epochs end at 225,000, 450,000
     results = results_of(tmp_path, (loop, {"reward": 9.75}), (ours, {"reward": 10.0}))
     claim = verdicts.goal_claims(results, loop, loop, loop, loop, ours)[2]
-    assert claim.held is False and claim.by.startswith(
-        "10 against 10.2 after 200,000 real steps (0.98 times"
+    assert claim.held is True and claim.by.startswith(
+        "10 against 9.75 after 300,000 real steps (1.03 times"
     )
     assert claim.by.endswith("; MBPPO-Lagrangian (paper) comes to 10.5 after 450,000")
+    assert list(results.group(ours).by_epochs("violations", 300_000)) == [10, 11]
+    # The other way round the longer one is safe-LOOP.
+    claim = verdicts.goal_claims(results, loop, loop, loop, ours, loop)[2]
+    assert claim.held is False and claim.by.endswith("comes to 10.5 after 450,000")
+
+
+def test_a_sweep_is_measured_alike(tmp_path):
+    """Seeds 0 and 1 earn 5 and 6 on fresh episodes and 5 in epochs, which alone the other has."""
+    ends = [
+        Job("PointGoal", "mbppo-lagrangian", "paper", 2, changes={"beta": b}) for b in (0.1, 0.2)
+    ]
+    results = results_of(
+        tmp_path, (ends[0], {"reward": 5.0}), (ends[1], {"reward": 5.25, "steps": 900_000})
+    )
+    assert results.group(ends[1]).steps_told == "450,000 of a longer run"
+    claim = verdicts.beta_claims(results, ends, None)[0]
+    assert claim.held is True and claim.by.startswith("5 at 0.1, 5.25 at 0.2")

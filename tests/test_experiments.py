@@ -20,7 +20,8 @@ from surefoot.experiments.job import Block, Job, with_changes
 from surefoot.experiments.library import known_runs, make_plan, near_misses
 from surefoot.experiments.results import Results
 from surefoot.experiments.smoke import TINY, tiny
-from surefoot.report.data import groups, load_run
+from surefoot.report.data import load_run
+from surefoot.report.groups import groups
 from surefoot.runs.checkpoint import newest_sound
 from surefoot.runs.folder import RunFolder, config_dict, config_from
 from surefoot.runs.listing import describe_run
@@ -214,8 +215,14 @@ def test_a_longer_run_stands_for_a_shorter_one_as_far_as_that_goes(tmp_path):
     write_run(tmp_path / "stopped", JOB, range(2, 4), finished=False, steps=100)
     write_run(tmp_path / "exact", JOB, range(2), reward=5.0)
     known, _ = known_runs([tmp_path], ours=False)
-    plan = make_plan(replace(JOB, seeds=4), known, tmp_path / "home", "cpu", most=8)
+    four = replace(JOB, seeds=4)
+    plan = make_plan(four, known, tmp_path / "home", "cpu", most=8)
     assert [run.path.name for run in plan.taken] == ["exact", "stopped"] and plan.done == 4
+    assert Results([four], [plan], tmp_path).group(four).steps_told == "80 of a longer run"
+    # Unless the longer one has more seeds.
+    write_run(tmp_path / "three", JOB, range(3), steps=200)
+    more, _ = known_runs([tmp_path / "exact", tmp_path / "three"], ours=False)
+    assert [run.path.name for run in make_plan(four, more, tmp_path, "cpu", 8).taken] == ["three"]
     # How long a run takes is told by itself alone, and its steps are not all that may differ.
     for other in (
         replace(JOB, alone=True, seeds=1),

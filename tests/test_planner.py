@@ -84,6 +84,19 @@ def test_value_is_a_mean_and_cost_the_worst_case_over_elites(weight):
             np.testing.assert_allclose(cost[c, n], np.max(costs), rtol=1e-5)
 
 
+def test_an_accelerator_plans_with_rounded_weights(monkeypatch):
+    """Steps of 1.003 are steps of 1 in 16 bits, of which 8 are for the fraction."""
+    know = known(lambda s, a, t: t[0], lambda s, a, t: jnp.zeros(1))
+    ensemble = linear_ensemble(np.zeros((2, 2, 1)), np.full((2, 1), 1.003), 1)
+    for backend, step in (("cpu", 1.003), ("gpu", 1.0)):
+        monkeypatch.setattr(jax, "default_backend", lambda backend=backend: backend)
+        value, _ = evaluate(
+            PlannerConfig(horizon=1, particles=1), know, BOX, ensemble, jnp.zeros((1, 1)),
+            jnp.zeros((1, 1, 1, 1)), None, jax.random.key(0),
+        )  # fmt: skip
+        np.testing.assert_allclose(value, step, rtol=1e-5)
+
+
 def test_cost_is_the_worst_case_over_particles_and_all_plans_meet_the_same_luck():
     """One step of noise e ~ N(0, 1): cost |e|, the greatest of 2 elites x 3 particles; reward e."""
     know = known(lambda s, a, t: t[0] - s[0] - 1, lambda s, a, t: jnp.abs(t - s - 1))

@@ -15,7 +15,8 @@ from surefoot.algorithms.presets import ALGORITHMS, preset
 from surefoot.report import figures
 from surefoot.report.compare import compare
 from surefoot.report.curves import by_step
-from surefoot.report.data import groups, load_run, load_runs
+from surefoot.report.data import load_run, load_runs
+from surefoot.report.groups import groups
 from surefoot.report.page import Section, Table, write_page
 from surefoot.report.repeat import repeat_command
 from surefoot.report.summary import normalised, summary, summary_table

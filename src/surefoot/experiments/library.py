@@ -101,10 +101,10 @@ def make_plan(job: Job, known: Sequence[Known], home: Path, device: str, most: i
     config = job.config(device)
     fitting = [run for run in known if _fits(run, job, config)]
     there = {run.path for run in fitting if run.finished or run.config != config}
-    # Finished runs before longer ones and these before begun ones, of each kind ours before others,
-    # and those with most seeds first.
+    # Those before begun ones, ours before others, those with most seeds first, and of runs that are
+    # equal in this the one that was to be no longer: it was evaluated at its end.
     rank = lambda run: (
-        run.path not in there, run.config != config, not run.ours, -len(run.seeds), str(run.path)
+        run.path not in there, not run.ours, -len(run.seeds), run.config != config, str(run.path)
     )  # fmt: skip
     fitting.sort(key=rank)
     missing = set(range(job.seeds))

@@ -107,7 +107,7 @@ def overview(asked: Asked) -> list[dict[str, Any]]:
                 "algorithm": plan.job.algorithm,
                 "preset": plan.job.preset,
                 "note": plan.job.note,
-                "steps": plan.job.config(device).steps,
+                "steps": plan.steps,
                 "seeds": plan.job.seeds,
                 "done": plan.done,
             }
@@ -140,7 +140,7 @@ def reproduce(name: str, asked: Asked, say: Callable[[str], None]) -> tuple[Path
     blocks = list({block.folder: block for plan in plans for block in plan.blocks}.values())
     outcomes: dict[Block, Outcome] = {}
     if blocks and not asked.report_only:
-        done = [run for run in taken.values() if run.finished]
+        done = list({run.path: run for run in taken.values() if run.finished}.values())
         outcomes = _train(blocks, done, asked, device, gpus, experiment.environment)
     known, _ = _known(asked)
     after = [_plan(job, known, asked, device) for job in jobs]

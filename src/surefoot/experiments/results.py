@@ -7,7 +7,8 @@ from pathlib import Path
 
 from surefoot.experiments.job import Job
 from surefoot.experiments.library import Plan
-from surefoot.report.data import Group, groups, load_run, load_runs, with_note
+from surefoot.report.data import Group, load_run, load_runs, with_note
+from surefoot.report.groups import groups
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Results:
         each: dict[tuple[int | Path, ...], Group] = {}
         for job in jobs:
             if (group := self.group(job)) is not None:  # the first name of the same runs counts
-                key = (group.real_steps, *(run.path for run in group.runs))
+                key = (group.info["config"]["steps"], *(run.path for run in group.runs))
                 each.setdefault(key, group)
         return list(each.values())
 

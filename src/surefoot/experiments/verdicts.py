@@ -71,7 +71,7 @@ def beta_claims(results: Results, jobs: Sequence[Job], horizon_share: Job | None
             found.append(claims.unjudged(text, results.lacking(jobs)))
             continue
         betas = [float(job.changes["beta"]) for job, _ in there]
-        claim = claims.rises_with(text, betas, [g.final(metric) for _, g in there])
+        claim = claims.rises_with(text, betas, _alike(metric, *(group for _, group in there)))
         found.append(_at_the_end(results, claim, jobs))
     if horizon_share is not None:
         found.append(_judged(
@@ -155,15 +155,24 @@ def _at_the_end(results: Results, claim: Claim, jobs: Sequence[Job]) -> Claim:
 
 
 def _earns_more(text: str, a: Group, b: Group) -> Claim:
-    """Of rewards after as many real steps; and what comes of `a` in the end, if that is later."""
+    """Of rewards after as many real steps; and what comes of the longer one in the end."""
+    if a.info["config"]["steps"] == b.info["config"]["steps"]:
+        here, there = _alike("reward", a, b)
+        return _with_doubt(claims.at_least(text, here, there), b)
     steps = min(a.real_steps, b.real_steps)
-    here, there = a.cut(steps).final("reward"), b.cut(steps).final("reward")
+    here, there = (group.by_epochs("reward", steps) for group in (a, b))
     found = claims.at_least(text, here, there, f"after {steps:,} real steps")
-    found = _with_doubt(found, b)
-    if a.real_steps == steps:
-        return found
-    end = f"{a.final('reward').mean():.3g} after {a.real_steps:,}"
-    return replace(found, by=f"{found.by}; {a.label} comes to {end}")
+    if b.real_steps == steps:
+        found = _with_doubt(found, b)
+    longer = a if b.real_steps == steps else b
+    end = f"{longer.final('reward').mean():.3g} after {longer.real_steps:,}"
+    return replace(found, by=f"{found.by}; {longer.label} comes to {end}")
+
+
+def _alike(name: str, *groups: Group) -> list[np.ndarray]:
+    """A metric of each group's seeds at the end: on fresh episodes, if all have met some."""
+    evaluated = all(run.evaluation for group in groups for run in group.runs)
+    return [group.final(name) if evaluated else group.by_epochs(name) for group in groups]
 
 
 def _with_doubt(claim: Claim, level: Group) -> Claim:

@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from surefoot.report import figures, statistics
-from surefoot.report.data import Group, by_task, groups, load_runs
+from surefoot.report.data import Group, load_runs
+from surefoot.report.groups import by_task, groups
 from surefoot.report.page import Section, Table, write_page
 from surefoot.report.summary import as_csv, normalised, summary
 

@@ -1,7 +1,6 @@
-"""What runs have come to: read from their folders, and joined over seeds."""
+"""What runs have come to: read from their folders, and joined over seeds (see `groups`)."""
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,19 +16,9 @@ from surefoot.runs.info import read_info
 from surefoot.runs.listing import is_run, read_result
 from surefoot.validation import check_kinds
 
-NAMES = {
-    "mbppo-lagrangian": "MBPPO-Lagrangian",
-    "ppo-lagrangian": "PPO-Lagrangian",
-    "ppo": "PPO",
-    "trpo-lagrangian": "TRPO-Lagrangian",
-    "cpo": "CPO",
-    "sac": "SAC",
-    "safe-loop": "safe-LOOP",
-}
 LAST_EPOCHS = 5
 """What stands for the end of a run that was not evaluated on fresh episodes; half of all at most,
 since those of a run that has just begun are no end."""
-_MOST_DIFFERENCES = 2  # settings that a label may name
 _PER_SEED = {
     "seed": int, "reward": float, "cost": float, "within_limit": float, "cost_cvar": float,
 }  # fmt: skip
@@ -127,8 +116,12 @@ class Group:
         """Its real steps in words, and whether more were to come."""
         if self.state != "finished":
             return f"{self.real_steps:,} of {self.info['config']['steps']:,}"
-        longer = " of a longer run" if "cut_from" in self.info else ""
-        return f"{self.real_steps:,}{longer}"
+        return f"{self.real_steps:,}{' of a longer run' * self.is_cut}"
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether some of its runs were to be longer, and are taken up to here."""
+        return any("cut_from" in run.info for run in self.runs)
 
     @property
     def algorithm(self) -> str:
@@ -168,10 +161,6 @@ class Group:
         )  # fmt: skip
         return " or ".join(kinds)
 
-    def cut(self, steps: int) -> "Group":
-        """The same up to so many real steps: see `RunData.cut`."""
-        return replace(self, runs=tuple(run.cut(steps) for run in self.runs))
-
     def curve(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Real steps [E] and a metric's values [E, S]."""
         return by_step(self.rows, name)
@@ -191,6 +180,11 @@ class Group:
             for seed, rows in zip(self.seeds, self._by_seed, strict=True)
         ]
         return np.array(values, float)
+
+    def by_epochs(self, name: str, steps: int | None = None) -> np.ndarray:
+        """A metric of each seed [S], the mean of its last epochs; of those within so many steps."""
+        within = lambda row: steps is None or row["steps"] <= steps
+        return np.array([_end([r for r in rows if within(r)], name) for rows in self._by_seed])
 
     @property
     def violations(self) -> np.ndarray:
@@ -243,48 +237,6 @@ def load_runs(paths: Iterable[str | Path]) -> tuple[list[RunData], list[str]]:
     return runs, problems
 
 
-def groups(runs: Iterable[RunData]) -> list[Group]:
-    """Join runs of the same algorithm, preset, task and settings over their seeds.
-
-    A seed counts once: a run that repeats one is a group of its own. Labels differ within a task;
-    across tasks the same label is the same algorithm.
-    """
-    found: list[Group] = []
-    keys: list[str] = []
-    for run in runs:
-        key, seeds = _key(run.info), set(run.info["seeds"])
-        for at, group in enumerate(found):
-            if keys[at] == key and not seeds & set(group.seeds):
-                found[at] = replace(group, runs=(*group.runs, run))
-                break
-        else:
-            found.append(Group(_label(run.info), task_title(run.info), (run,)))
-            keys.append(key)
-    return _told_apart(found)
-
-
-def by_task(found: Sequence[Group]) -> dict[str, list[Group]]:
-    """Groups by their task, in the order in which they come."""
-    return {
-        task: [g for g in found if g.task == task] for task in dict.fromkeys(g.task for g in found)
-    }
-
-
-def task_title(info: dict[str, Any]) -> str:
-    """A task's name with its options."""
-    options = ", ".join(f"{name}={value}" for name, value in sorted(info["task_options"].items()))
-    return f"{info['task'] or 'own environment'}{f' ({options})' if options else ''}"
-
-
-def flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as ppo.clip, ppo.epochs and so on."""
-    found: dict[str, Any] = {}
-    for name, value in values.items():
-        inner = isinstance(value, dict)
-        found |= flat(value, f"{prefix}{name}.") if inner else {f"{prefix}{name}": value}
-    return found
-
-
 def _check_result(result: dict[str, Any], info: dict[str, Any], path: Path) -> None:
     try:
         if "seconds" in result:
@@ -314,56 +266,8 @@ def _epochs(count: int) -> str:
     return "the last epoch" if count == 1 else f"the last {count} epochs"
 
 
-def _key(info: dict[str, Any]) -> str:
-    same = ("algorithm", "preset", "task", "task_options", "config")
-    return json.dumps([info[name] for name in same], sort_keys=True)
-
-
-def _label(info: dict[str, Any]) -> str:
-    """As in the paper, with the preset where it makes a difference."""
-    name: str = NAMES.get(info["algorithm"]) or info["algorithm"]
-    notes = []
-    if info["algorithm"] == "mbppo-lagrangian" or info["preset"] != "default":
-        notes.append(info["preset"])
-    if info["algorithm"] != "ppo" and info["config"].get("constrained") is False:
-        notes.append("no limit")
-    return f"{name} ({', '.join(notes)})" if notes else name
-
-
-def _told_apart(found: list[Group]) -> list[Group]:
-    """Labels that occur twice in a task get what differs: a few settings, else the folder."""
-    labels = []
-    for group in found:
-        same = [g for g in found if (g.label, g.task) == (group.label, group.task)]
-        settings = [flat(g.info["config"]) for g in same]
-        names = [n for n in settings[0] if len({repr(s.get(n)) for s in settings}) > 1]
-        mine = flat(group.info["config"])
-        notes = ", ".join(f"{name}={_short(mine.get(name))}" for name in names)
-        told = len({repr([s.get(n) for n in names]) for s in settings}) == len(same)
-        if not told or len(names) > _MOST_DIFFERENCES:
-            notes = _folder(group, same)
-        labels.append(with_note(group.label, notes) if len(same) > 1 else group.label)
-    numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
-    return [
-        replace(group, label=label, number=numbers[label])
-        for group, label in zip(found, labels, strict=True)
-    ]
-
-
-def _folder(group: Group, same: list[Group]) -> str:
-    """The folder's name, or all of its path where another has the same name."""
-    paths = [g.runs[0].path.resolve() for g in same]
-    mine = group.runs[0].path.resolve()
-    names = {path.name for path in paths}
-    return str(mine.name if len(names) == len(paths) else mine)
-
-
 def with_note(label: str, note: str) -> str:
     """A label with a note in its brackets; the label itself if there is no note."""
     if not note:
         return label
     return f"{label[:-1]}, {note})" if label.endswith(")") else f"{label} ({note})"
-
-
-def _short(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

@@ -4,7 +4,7 @@ import shlex
 from typing import Any
 
 from surefoot.algorithms.presets import preset
-from surefoot.report.data import flat
+from surefoot.report.groups import flat
 from surefoot.runs.folder import config_dict
 
 

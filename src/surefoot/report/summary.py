@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from surefoot.report import statistics
-from surefoot.report.data import Group, by_task
+from surefoot.report.data import Group
+from surefoot.report.groups import by_task
 from surefoot.report.table import Table
 
 PAPER_UNITS = {"reward": 20.0, "violations": 2e5}
@@ -108,7 +109,7 @@ def _scores(group: Group, name: str) -> np.ndarray:
 def _caption(groups: Sequence[Group]) -> str:
     measured = " or ".join(dict.fromkeys(group.measured_on for group in groups))
     so_far = any(group.state == "unfinished" for group in groups)
-    longer = any("cut_from" in group.info for group in groups)
+    longer = any(group.is_cut for group in groups)
     text = (
         f"Reward and cost at the end of training, on {measured} of each seed. Mean over seeds ± "
         "standard deviation over seeds. Within the limit: seeds by their mean cost at the end, "
