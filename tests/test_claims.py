@@ -244,3 +244,21 @@ def test_a_sweep_is_measured_alike(tmp_path):
     assert results.group(ends[1]).steps_told == "450,000 of a longer run"
     claim = verdicts.beta_claims(results, ends, None)[0]
     assert claim.held is True and claim.by.startswith("5 at 0.1, 5.25 at 0.2")
+
+
+def test_a_sweep_leaves_out_what_has_not_come_to_its_end(tmp_path):
+    """As it does without what is not there at all; and tells both."""
+    jobs = [
+        Job("PointGoal", "mbppo-lagrangian", "paper", 2, changes={"beta": b}, note=f"beta = {b}")
+        for b in (0.1, 0.2, 0.3, 0.4)
+    ]
+    begun = {"reward": 9.0, "finished": False}
+    numbers = (begun, {"reward": 5.0}, {"reward": 6.0}, None)
+    results = results_of(tmp_path, *zip(jobs, numbers, strict=True))
+    claim = verdicts.beta_claims(results, jobs, None)[0]
+    assert claim.held is True and claim.by.startswith("5.5 at 0.2, 6.5 at 0.3")
+    assert claim.by.endswith("; without beta = 0.1, beta = 0.4")
+    assert "0.1" in rows_of(sections.sweep(results, "Beta", jobs, "", "beta"))
+    # With one at its end there is nothing to hold it against.
+    claim = verdicts.beta_claims(results, jobs[:2], None)[0]
+    assert claim.held is None and claim.by.startswith("so far not held: 9 at 0.1, 5 at 0.2")

@@ -194,6 +194,7 @@ def test_presets():
     small = preset("safe-loop", "default", "PointGoal", "cpu")
     assert small.ensemble.hidden == (64, 64) and default.ensemble.hidden == (200,) * 4
     assert small.planner == default.planner and small.random_steps == 250
+    assert (small.steps, default.steps, paper.steps) == (15_000, 30_000, 450_000)
     car = preset("safe-loop", "default", "RCCar", "cpu")
     assert car.cost_limit == 5.0 and (car.planner.hold, car.planner.steps) == (3, 15)
     own = preset("safe-loop", "default", None, "cpu").planner

@@ -38,6 +38,12 @@ class Results:
                 each.setdefault(key, group)
         return list(each.values())
 
+    def ended(self, jobs: Sequence[Job]) -> list[tuple[Job, Group]]:
+        """Those jobs whose runs have come to their end; with fewer than two, all that have runs."""
+        there = [(job, group) for job in jobs if (group := self.group(job))]
+        ended = [(job, group) for job, group in there if group.state == "finished"]
+        return ended if len(ended) > 1 else there
+
     @cached_property
     def _groups(self) -> list[Group | None]:
         found: list[Group | None] = []

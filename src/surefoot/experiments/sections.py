@@ -61,9 +61,10 @@ def sweep(
     if len(there) < 2:  # one value tells nothing of the others
         return None
     groups = [group for _, group in there]
+    ended = [(_value(job, setting), group) for job, group in results.ended(jobs)]
     stem = results.folder / slug(title)
     figures = [
-        draw_setting(there, setting, name, stem.with_name(f"{stem.name}-{setting}-{name}.png"))
+        draw_setting(ended, setting, name, stem.with_name(f"{stem.name}-{setting}-{name}.png"))
         for name in ("reward", "cost")
     ]
     figures += [

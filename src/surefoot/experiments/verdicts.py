@@ -61,8 +61,13 @@ def goal_claims(
 
 
 def beta_claims(results: Results, jobs: Sequence[Job], horizon_share: Job | None) -> list[Claim]:
-    """Of a sweep of beta; `horizon_share` is the job whose beta is H/T, if the paper judges it."""
-    there = [(job, group) for job in jobs if (group := results.group(job))]
+    """Of a sweep of beta; `horizon_share` is the job whose beta is H/T, if the paper judges it.
+
+    Two that have come to their end are enough; those that have not are left out, and told.
+    """
+    there = results.ended(jobs)
+    judged = [job for job, _ in there]
+    without = ", ".join(job.note for job in jobs if job not in judged)
     name = jobs[0].task
     found = []
     for metric in ("reward", "cost"):
@@ -72,7 +77,9 @@ def beta_claims(results: Results, jobs: Sequence[Job], horizon_share: Job | None
             continue
         betas = [float(job.changes["beta"]) for job, _ in there]
         claim = claims.rises_with(text, betas, _alike(metric, *(group for _, group in there)))
-        found.append(_at_the_end(results, claim, jobs))
+        if without:
+            claim = replace(claim, by=f"{claim.by}; without {without}")
+        found.append(_at_the_end(results, claim, judged))
     if horizon_share is not None:
         found.append(_judged(
             results, f"{name}: beta = H/T is not enough to keep the limit", (horizon_share,),

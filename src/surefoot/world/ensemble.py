@@ -187,8 +187,8 @@ def predict_member(
 def rounded(ensemble: Ensemble) -> Ensemble:
     """The same networks with weights of 16 bits, and so all between their layers.
 
-    Planning on an accelerator waits for its memory: with half the bytes it is done sooner, and what
-    is rounded is little beside what the networks do not know.
+    With half the bytes an accelerator plans sooner, and a plan is a mean over many rollouts that
+    are drawn at random anyway.
     """
     coarse = lambda leaves: tuple(leaf.astype(jnp.bfloat16) for leaf in leaves)
     members = ensemble.members
