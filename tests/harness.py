@@ -79,9 +79,10 @@ def child(*words: str, **pipes: int) -> Iterator[subprocess.Popen]:
 
 def start(algorithm: str, out: Path, epochs: int, **options) -> Path:
     """Train a tiny run of two seeds."""
+    options = {"checkpoint_every": 0, **options}
     return train(
         "PointGoal", config=TINY[algorithm], seeds=2, out=out, task_options=TASK, quiet=True,
-        checkpoint_every=0, steps=PER_EPOCH * epochs, **options,
+        steps=PER_EPOCH * epochs, **options,
     )  # fmt: skip
 
 

@@ -18,8 +18,10 @@ from surefoot.envs.adapters import EnvironmentFault, adapt
 from surefoot.runs.checkpoint import newest_sound
 from surefoot.runs.drive import WriteFault
 from surefoot.runs.folder import RunFolder
+from surefoot.runs.interrupt import Interrupt
 from surefoot.runs.keeper import Keeper
 from surefoot.runs.listing import describe_run
+from surefoot.runs.progress import Progress
 from surefoot.runs.resume import resume
 from surefoot.runs.train import train
 from toys import Drift
@@ -111,6 +113,38 @@ def test_whatever_ends_training_the_last_epoch_in_memory_is_written(harm, at_epo
 def stop() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(0.3)
+
+
+def test_a_stop_while_an_epoch_is_shown_writes_that_epoch(monkeypatch, tmp_path):
+    """Which comes after it would have been written by itself."""
+    show, out = Progress.show, tmp_path / "run"
+
+    def showing(self, epoch):
+        show(self, epoch)
+        if epoch.number == 3:
+            stop()
+
+    monkeypatch.setattr(Progress, "show", showing)
+    with pytest.raises(KeyboardInterrupt, match="epoch 3 is saved") as end:
+        start("ppo", out, 5, checkpoint_every=1e6)
+    assert end.value.code == 143
+    assert newest_sound(out / "checkpoints")[0].meta["epoch"] == 3
+
+
+def test_a_stop_between_training_and_evaluation_is_heard(monkeypatch, tmp_path):
+    whole = came_to(start("ppo", tmp_path / "whole", 2))
+    leave, out = Interrupt.__exit__, tmp_path / "run"
+
+    def leaving(self, *error):
+        stop()
+        leave(self, *error)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Interrupt, "__exit__", leaving)
+        with pytest.raises(KeyboardInterrupt, match="epoch 2 is saved") as end:
+            start("ppo", out, 2)
+    assert end.value.code == 143
+    assert differences(whole, came_to(resume(out, quiet=True))) == []
 
 
 def test_a_fault_after_a_stop_was_asked_for_is_a_stop(at_epoch, tmp_path):

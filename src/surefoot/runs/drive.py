@@ -70,14 +70,16 @@ def drive(
                     folder.append_metrics(epoch.metrics)
                     keeper.write_policy(epoch.policy)
                     keeper.take(epoch, time.perf_counter() - start)
-                    if epoch.number == epoch.total or interrupt.number:
+                    if epoch.number == epoch.total:
                         keeper.write()
                     keeper.write_if_due()
                     policy, rows = epoch.policy, epoch.metrics
                     phases = _with_saving(epoch.seconds, keeper)
                     progress.show(replace(epoch, seconds=phases))
-                if interrupt.number:
-                    raise Stopped(_stopped(folder, info, keeper), interrupt.number)
+                    # The signal may come at any moment, so it is asked for once, and last.
+                    if interrupt.number:
+                        keeper.write()
+                        raise Stopped(_stopped(folder, info, keeper), interrupt.number)
         except (Stopped, WriteFault):
             raise
         except BaseException as error:
@@ -92,6 +94,8 @@ def drive(
             with suppress(OSError):
                 folder.write_json("result.json", {"failed": f"{kind}{error}"})
             raise
+    if interrupt.number:  # after the last epoch was shown
+        raise Stopped(_stopped(folder, info, keeper), interrupt.number)
     assert policy is not None and rows
     return policy, {
         "seconds": time.perf_counter() - start,
