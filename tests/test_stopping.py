@@ -116,7 +116,7 @@ def stop() -> None:
 
 
 def test_a_stop_while_an_epoch_is_shown_writes_that_epoch(monkeypatch, tmp_path):
-    """Which comes after it would have been written by itself."""
+    """By then it has been found that this epoch is not due on disk yet."""
     show, out = Progress.show, tmp_path / "run"
 
     def showing(self, epoch):

@@ -76,11 +76,10 @@ def drive(
                     policy, rows = epoch.policy, epoch.metrics
                     phases = _with_saving(epoch.seconds, keeper)
                     progress.show(replace(epoch, seconds=phases))
-                    # The signal may come at any moment, so it is asked for once, and last.
-                    if interrupt.number:
+                    if interrupt.number:  # asked last, for it may come at any moment
                         keeper.write()
-                        raise Stopped(_stopped(folder, info, keeper), interrupt.number)
-        except (Stopped, WriteFault):
+                        break
+        except WriteFault:
             raise
         except BaseException as error:
             with suppress(OSError):
@@ -94,7 +93,7 @@ def drive(
             with suppress(OSError):
                 folder.write_json("result.json", {"failed": f"{kind}{error}"})
             raise
-    if interrupt.number:  # after the last epoch was shown
+    if interrupt.number:
         raise Stopped(_stopped(folder, info, keeper), interrupt.number)
     assert policy is not None and rows
     return policy, {
