@@ -20,7 +20,6 @@ from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.algorithms.sac import SACConfig
 from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.algorithms.trpo_lagrangian import TRPOLagrangianConfig
-from surefoot.learn.planner import PlannerConfig
 from surefoot.learn.ppo import PPOConfig
 from surefoot.learn.sac import SACLearnerConfig
 from surefoot.learn.trust_region import TrustRegionConfig
@@ -29,6 +28,7 @@ from surefoot.runs.folder import RunFolder
 from surefoot.runs.resume import resume
 from surefoot.runs.train import train
 from surefoot.world.ensemble import EnsembleConfig
+from surefoot.world.planner import PlannerConfig
 
 PPO = PPOConfig(hidden=(8,), epochs=2, critic_epochs=2, minibatches=2, normalise_observations=True)
 REAL = {"cost_limit": 1.0, "steps_per_epoch": 40}

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from surefoot.spaces import ActionSpec
-from surefoot.world.knowledge import BlackBox
+from surefoot.core.spaces import ActionSpec
+from surefoot.world.model import BlackBox
 from toys import linear_ensemble
 
 ACTIONS = ActionSpec(1, low=(-0.5,), high=(0.5,))

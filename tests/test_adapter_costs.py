@@ -5,7 +5,7 @@ import pytest
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from scripted import MODES, STEPS, Passing, Script, actions_for, expected_rows, makers
-from surefoot.envs.adapters import EnvironmentFault, adapt
+from surefoot.envs.gym.adapters import EnvironmentFault, adapt
 
 
 @pytest.mark.parametrize(

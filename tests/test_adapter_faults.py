@@ -8,7 +8,7 @@ from gymnasium.spaces import Box, Dict, MultiDiscrete, Sequence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from scripted import F64, Passing, Script, actions_for, makers
-from surefoot.envs.adapters import EnvironmentFault, adapt
+from surefoot.envs.gym.adapters import EnvironmentFault, adapt
 
 
 class Broken(Script):

@@ -22,7 +22,7 @@ from scripted import (
     expected_rows,
     makers,
 )
-from surefoot.envs.adapters import EnvironmentFault, adapt
+from surefoot.envs.gym.adapters import EnvironmentFault, adapt
 
 
 def test_script_is_what_the_docstring_says():

@@ -11,10 +11,10 @@ from harness import TINY, nothing_more, start
 from surefoot import cli
 from surefoot.algorithms.collect import Collector
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
-from surefoot.envs.adapters import EnvironmentFault
-from surefoot.envs.tasks import make
+from surefoot.core.policy import Policy
+from surefoot.envs.gym.adapters import EnvironmentFault
+from surefoot.envs.task import make
 from surefoot.learn.multiplier import MultiplierConfig
-from surefoot.policy import Policy
 from surefoot.runs import checkpoint as checkpoints
 from surefoot.runs import train as runs
 from surefoot.runs.checkpoint import Checkpoint, newest_sound, read_checkpoint, write_checkpoint
@@ -38,13 +38,15 @@ def run(finished, tmp_path):
 @pytest.mark.parametrize("value", ["0", "-1", str(10**12), str(10**30), "nan", "x", ""])
 def test_no_option_of_a_run_takes_any_value(value, run, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("surefoot.envs.filming.save_clip", lambda frames, *_, **__: next(frames))
+    monkeypatch.setattr(
+        "surefoot.envs.render.film.save_clip", lambda frames, *_, **__: next(frames)
+    )
     for words in (
         "watch run --steps 1 --size", "watch RCCar --steps 1 --every", "watch run --which",
         "evaluate run --episodes 1 --seed", "export run p.npz --which", "export run",
         "benchmark env --tasks PointGoal --threads", "diagnose run --horizon",
     ):  # fmt: skip
-        monkeypatch.setattr("surefoot.envs.benchmark._best", nothing_more)
+        monkeypatch.setattr("surefoot.benchmark.env._best", nothing_more)
         with pytest.raises(SystemExit) as end:
             cli.main([*words.split(), value])
         assert end.value.code in (0, 2)

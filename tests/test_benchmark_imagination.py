@@ -11,7 +11,7 @@ import numpy as np
 from harness import TINY
 from linear_world import ACTIONS, COST, KNOWLEDGE, PUSH, REWARD, TURN, model, system
 from surefoot.algorithms.mbppo_lagrangian import World
-from surefoot.runs import benchmark_imagination
+from surefoot.benchmark import imagination as benchmark_imagination
 
 
 def test_one_state_at_a_time_is_the_same_world():

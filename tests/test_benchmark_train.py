@@ -8,8 +8,8 @@ import pytest
 
 from surefoot.algorithms.cpo import CPOConfig
 from surefoot.algorithms.presets import ALGORITHMS, MODEL_FREE, algorithm_of, preset
+from surefoot.benchmark import train as benchmark
 from surefoot.learn.ppo import PPOConfig
-from surefoot.runs import benchmark
 from surefoot.runs import train as runs
 
 

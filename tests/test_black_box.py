@@ -8,12 +8,12 @@ import pytest
 from surefoot.algorithms import mbppo_lagrangian, ppo_lagrangian
 from surefoot.algorithms.mbppo_lagrangian import MBPPOConfig
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
-from surefoot.envs.adapters import adapt
+from surefoot.envs.gym.adapters import adapt
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
-from surefoot.runs.evaluation import evaluate_policy
+from surefoot.use.evaluate import evaluate_policy
 from surefoot.world.ensemble import EnsembleConfig
-from surefoot.world.knowledge import BlackBox, targets_of
+from surefoot.world.model import BlackBox, targets_of
 from toys import Drift, TwoState, drift_offset
 
 DRIFT = MBPPOConfig(

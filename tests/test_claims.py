@@ -4,10 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from surefoot.experiments import claims, sections, verdicts
+from surefoot.experiments import sections
 from surefoot.experiments.job import Job
 from surefoot.experiments.library import known_runs, make_plan
 from surefoot.experiments.results import Results
+from surefoot.paper import claims, verdicts
 from test_experiments import JOB, write_run
 
 

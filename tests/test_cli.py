@@ -10,7 +10,7 @@ from PIL import Image
 
 import surefoot
 from surefoot import cli
-from surefoot.envs import benchmark
+from surefoot.benchmark import env as benchmark
 
 TINY = [
     "--steps=40", "--episodes=2", "--horizon=5", "--rollouts=6", "--passes=1", "--cost-limit=1",
@@ -106,7 +106,7 @@ def test_a_wrong_value_is_named(call, words, message):
 
 
 def test_brackets_in_a_message_are_shown(call, monkeypatch):
-    from surefoot.envs import clip
+    from surefoot.envs.render import clip
 
     monkeypatch.setattr(clip, "_has_video", lambda: False)
     code, _, err = call("watch", "PointGoal", "--steps", "2", "--out", "x.mp4")

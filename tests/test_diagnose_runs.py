@@ -7,10 +7,10 @@ import pytest
 
 import surefoot
 from harness import TASK, TINY
-from surefoot.envs.adapters import adapt
+from surefoot.envs.gym.adapters import adapt
 from surefoot.runs.checkpoint import list_checkpoints
 from surefoot.runs.train import task_knowledge
-from surefoot.world.knowledge import BlackBox
+from surefoot.world.model import BlackBox
 from toys import Drift, TwoState
 from untrained import untrained_run
 

@@ -8,15 +8,15 @@ import pytest
 
 from linear_world import ACTIONS, COST, KNOWLEDGE, PUSH, REWARD, TURN, model, system
 from surefoot.algorithms.collect import Experience
-from surefoot.envs.goal import GoalConfig
-from surefoot.envs.knowledge import EgoKnowledge, PaperKnowledge
-from surefoot.envs.rc_car import RCCarConfig, RCCarKnowledge
-from surefoot.runs.diagnosis import steps_shown
-from surefoot.runs.labels import feature_names, output_names
-from surefoot.runs.trial import Judge, Segments, goals_to_come, segments
-from surefoot.spaces import ActionSpec
+from surefoot.core.spaces import ActionSpec
+from surefoot.envs.navigation.goal import GoalConfig
+from surefoot.envs.navigation.goal_model import EgoKnowledge, PaperKnowledge
+from surefoot.envs.rc_car.env import RCCarConfig, RCCarKnowledge
+from surefoot.use.diagnose import steps_shown
+from surefoot.use.labels import feature_names, output_names
+from surefoot.use.trial import Judge, Segments, goals_to_come, segments
 from surefoot.world.diagnostics import one_step, replay, rollout_rmse
-from surefoot.world.knowledge import BlackBox
+from surefoot.world.model import BlackBox
 from toys import linear_ensemble
 
 # One step ahead

@@ -9,12 +9,12 @@ import pytest
 
 from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.mbppo_lagrangian import Dreams, World, next_dreams
+from surefoot.core.spaces import ActionSpec
 from surefoot.learn import ppo
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import Batch, PPOConfig
-from surefoot.spaces import ActionSpec
 from surefoot.world.ensemble import EnsembleConfig
-from surefoot.world.knowledge import BlackBox
+from surefoot.world.model import BlackBox
 
 CONFIG = MBPPOConfig(
     rollouts=8, carry=0.5, horizon=10, ensemble=EnsembleConfig(members=2, elites=2)

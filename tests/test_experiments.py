@@ -13,11 +13,12 @@ import pytest
 import harness
 from harness import came_to, differences
 from surefoot.algorithms.presets import ALGORITHMS, preset
-from surefoot.experiments import claims, sections
-from surefoot.experiments.catalogue import EXPERIMENTS
+from surefoot.experiments import sections
 from surefoot.experiments.experiment import Experiment
 from surefoot.experiments.job import Block, Job, with_changes
-from surefoot.experiments.smoke import TINY, tiny
+from surefoot.paper import claims
+from surefoot.paper.catalogue import EXPERIMENTS
+from surefoot.paper.smoke import TINY, tiny
 from surefoot.runs.checkpoint import newest_sound
 from surefoot.runs.folder import RunFolder, config_dict
 from surefoot.runs.listing import describe_run
@@ -276,7 +277,7 @@ import sys
 sys.path.insert(0, sys.argv[1])
 from dataclasses import replace
 from surefoot import cli
-from surefoot.experiments.catalogue import EXPERIMENTS
+from surefoot.paper.catalogue import EXPERIMENTS
 from test_experiments import LONG, experiment
 
 if __name__ == "__main__":

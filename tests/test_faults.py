@@ -12,8 +12,8 @@ import pytest
 
 from harness import PPO, came_to, differences, flip, kill_until_done, start
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
-from surefoot.envs.adapters import EnvironmentFault, adapt
-from surefoot.policy import Policy
+from surefoot.core.policy import Policy
+from surefoot.envs.gym.adapters import EnvironmentFault, adapt
 from surefoot.runs import checkpoint as checkpoints
 from surefoot.runs.checkpoint import (
     Checkpoint,

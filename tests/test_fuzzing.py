@@ -13,7 +13,7 @@ from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.algorithms.sac import SACConfig
 from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.algorithms.trpo_lagrangian import TRPOLagrangianConfig
-from surefoot.envs.tasks import TASKS
+from surefoot.envs.task import TASKS
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
 from surefoot.learn.sac import SACLearnerConfig
@@ -104,11 +104,13 @@ def test_no_command_line_ends_in_a_traceback(command, words, monkeypatch, tmp_pa
     """Nothing but SystemExit, with a code of 0, 1 or 2, comes out of any words."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(RunFolder, "new", staticmethod(nothing_more))
-    monkeypatch.setattr("surefoot.envs.filming.save_clip", lambda frames, *_, **__: next(frames))
-    monkeypatch.setattr("surefoot.envs.benchmark._best", nothing_more)
-    monkeypatch.setattr("surefoot.runs.benchmark.islice", nothing_more)
-    monkeypatch.setattr("surefoot.runs.benchmark_imagination.task_knowledge", nothing_more)
-    monkeypatch.setattr("surefoot.runs.benchmark_planner.plans_per_second", nothing_more)
+    monkeypatch.setattr(
+        "surefoot.envs.render.film.save_clip", lambda frames, *_, **__: next(frames)
+    )
+    monkeypatch.setattr("surefoot.benchmark.env._best", nothing_more)
+    monkeypatch.setattr("surefoot.benchmark.train.islice", nothing_more)
+    monkeypatch.setattr("surefoot.benchmark.imagination.task_knowledge", nothing_more)
+    monkeypatch.setattr("surefoot.benchmark.planner.plans_per_second", nothing_more)
     monkeypatch.setattr("surefoot.experiments.reproduce.run_blocks", nothing_more)
     monkeypatch.setattr("surefoot.experiments.reproduce.OnRay", nothing_more)
     with pytest.raises(SystemExit) as end:

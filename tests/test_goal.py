@@ -5,8 +5,8 @@ import pytest
 from mujoco.batch import SimulationError
 
 import surefoot
-from surefoot.envs.goal import GoalConfig
-from surefoot.envs.layout import ImpossibleLayout
+from surefoot.envs.navigation.goal import GoalConfig
+from surefoot.envs.navigation.layout import ImpossibleLayout
 
 
 def rollout(env, steps, seed=3):
@@ -215,7 +215,7 @@ def test_a_layout_that_nearly_fits_is_refused_at_reset():
     """Room on paper, but random placement never finds it."""
     config = GoalConfig(hazards=75, extent=2.0)
     assert config.hazards == 75
-    from surefoot.envs import layout
+    from surefoot.envs.navigation import layout
 
     draw = np.random.RandomState(0).uniform
     attempts, layout.LAYOUT_ATTEMPTS = layout.LAYOUT_ATTEMPTS, 20

@@ -7,8 +7,8 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 import surefoot
-from surefoot.envs.registration import NAMES
-from surefoot.envs.tasks import TASKS
+from surefoot.envs.gym.registration import NAMES
+from surefoot.envs.task import TASKS
 
 
 def test_all_tasks_are_registered():

@@ -5,13 +5,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from surefoot.envs.goal import GoalConfig
-from surefoot.envs.knowledge import EgoKnowledge
-from surefoot.spaces import ActionSpec
+from surefoot.core.spaces import ActionSpec
+from surefoot.envs.navigation.goal import GoalConfig
+from surefoot.envs.navigation.goal_model import EgoKnowledge
 from surefoot.world import ensemble as ensembles
 from surefoot.world.ensemble import EnsembleConfig
 from surefoot.world.imagination import imagine
-from surefoot.world.knowledge import BlackBox
+from surefoot.world.model import BlackBox
 from toys import linear_ensemble
 
 ACTIONS = ActionSpec(1, low=(-0.5,), high=(0.5,))

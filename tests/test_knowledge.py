@@ -9,9 +9,9 @@ from scipy import stats
 import surefoot
 from conftest import DATA
 from surefoot.envs import geometry
-from surefoot.envs.goal import GoalConfig
-from surefoot.envs.knowledge import goal_knowledge
-from surefoot.envs.sampler import sample_layouts, sample_spare_goals
+from surefoot.envs.navigation.goal import GoalConfig
+from surefoot.envs.navigation.goal_model import goal_knowledge
+from surefoot.envs.navigation.sampler import sample_layouts, sample_spare_goals
 
 
 def test_bulk_layouts_have_the_distribution_of_resets():
@@ -148,7 +148,7 @@ def test_new_goals_in_imagination_follow_the_tasks_rule():
     knowledge = goal_knowledge(config, "ego")
     records = knowledge.initial_records(jax.random.key(0), 2000)
     state = knowledge.revive(jax.random.key(1), records)
-    from surefoot.envs.knowledge import arrive
+    from surefoot.envs.navigation.goal_model import arrive
 
     at_goal = state.course.goal  # every robot jumps onto its goal
     course, reward, _, met = jax.vmap(lambda c, p: arrive(config, c, p))(state.course, at_goal)

@@ -17,22 +17,24 @@ from harness import TASK, start
 from surefoot.algorithms.collect import Collector
 from surefoot.algorithms.common import seed_keys
 from surefoot.algorithms.safe_loop import SafeLoopConfig
-from surefoot.cli_runs import plan_in_full
-from surefoot.envs.adapters import adapt
-from surefoot.learn.planner import PlannerConfig
+from surefoot.benchmark import planner as benchmark_planner
+from surefoot.cli.runs import plan_in_full
+from surefoot.core.policy import Policy
+from surefoot.core.spaces import action_spec
+from surefoot.envs.gym.adapters import adapt
 from surefoot.learn.sac import SACLearnerConfig
-from surefoot.policy import Policy
-from surefoot.runs import benchmark_planner, film, lookahead
 from surefoot.runs.checkpoint import Checkpoint, newest_sound, write_checkpoint
-from surefoot.runs.evaluation import evaluate_policy
-from surefoot.runs.film import film_run
 from surefoot.runs.keeper import policy_in
-from surefoot.runs.lookahead import Pilot, room
-from surefoot.runs.model import Guide, guide_in, learned_in
 from surefoot.runs.train import EVALUATION_SEED, task_knowledge
-from surefoot.spaces import action_spec
+from surefoot.use import film
+from surefoot.use import plan as lookahead
+from surefoot.use.evaluate import evaluate_policy
+from surefoot.use.film import film_run
+from surefoot.use.model import Guide, guide_in, learned_in
+from surefoot.use.plan import Pilot, room
 from surefoot.world.ensemble import EnsembleConfig
-from surefoot.world.knowledge import BlackBox
+from surefoot.world.model import BlackBox
+from surefoot.world.planner import PlannerConfig
 from toys import linear_ensemble
 from untrained import untrained_run
 

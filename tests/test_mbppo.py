@@ -13,15 +13,15 @@ from surefoot.algorithms.collect import Episodes, Experience
 from surefoot.algorithms.common import TrainingFault
 from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
-from surefoot.envs.adapters import adapt
+from surefoot.core.policy import Policy
+from surefoot.core.snapshot import Saved
+from surefoot.envs.gym.adapters import adapt
 from surefoot.learn import ppo
 from surefoot.learn.ppo import PPOConfig
-from surefoot.policy import Policy
 from surefoot.runs import train as runs
 from surefoot.runs.checkpoint import newest_sound
-from surefoot.snapshot import Saved
 from surefoot.world.ensemble import EnsembleConfig
-from surefoot.world.knowledge import BlackBox
+from surefoot.world.model import BlackBox
 from toys import Drift
 
 STEPS = 20

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from surefoot.core.spaces import ActionSpec
 from surefoot.learn.networks import (
     MLP,
     Actor,
@@ -17,7 +18,6 @@ from surefoot.learn.networks import (
     orthogonal,
 )
 from surefoot.learn.networks import kl as policy_kl
-from surefoot.spaces import ActionSpec
 
 
 def test_mlp_is_layers_by_hand():

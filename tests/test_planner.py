@@ -11,9 +11,9 @@ from scipy.integrate import quad
 from scipy.optimize import lsq_linear, minimize
 from scipy.stats import halfnorm
 
-from surefoot.learn.planner import PlannerConfig, evaluate, middle, plan, weights, worst_cost
-from surefoot.spaces import ActionSpec
-from surefoot.world.knowledge import BlackBox
+from surefoot.core.spaces import ActionSpec
+from surefoot.world.model import BlackBox
+from surefoot.world.planner import PlannerConfig, evaluate, middle, plan, weights, worst_cost
 from toys import linear_ensemble
 
 BOX = ActionSpec(1, low=(-1.0,), high=(2.0,))

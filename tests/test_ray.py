@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from harness import came_to, differences
-from surefoot.experiments.catalogue import EXPERIMENTS
 from surefoot.experiments.on_ray import Post, pack, unpack
+from surefoot.paper.catalogue import EXPERIMENTS
 from surefoot.runs.checkpoint import newest_sound
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.train import train

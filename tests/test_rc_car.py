@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from surefoot.envs import rc_car_dynamics as dynamics
-from surefoot.envs.rc_car import RCCarConfig, RCCarEnv, RCCarKnowledge
-from surefoot.envs.rc_car_solver import integrate
+from surefoot.envs.rc_car import dynamics
+from surefoot.envs.rc_car.env import RCCarConfig, RCCarEnv, RCCarKnowledge
+from surefoot.envs.rc_car.solver import integrate
 
 
 def sign(a):

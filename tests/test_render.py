@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
-from surefoot.envs import camera, clip
-from surefoot.envs.camera import CameraView, gl_available
-from surefoot.envs.clip import save_clip
-from surefoot.envs.render import Scene, draw, view_of
+from surefoot.envs.render import camera, clip
+from surefoot.envs.render.camera import CameraView, gl_available
+from surefoot.envs.render.clip import save_clip
+from surefoot.envs.render.draw import Scene, draw, view_of
 
 PAPER, BLUE, GREEN, VERMILION = (252, 252, 250), (0, 114, 178), (0, 158, 115), (213, 94, 0)
 # 0.24 vermilion + 0.76 paper and 0.26 green + 0.74 paper, worked out by hand.
@@ -325,8 +325,8 @@ def test_a_driver_that_crashes_is_no_driver(monkeypatch, capfd):
 CAMERA = """
 import sys
 import mujoco, numpy as np
-from surefoot.envs.camera import CameraView
-from surefoot.envs.render import Scene
+from surefoot.envs.render.camera import CameraView
+from surefoot.envs.render.draw import Scene
 model = mujoco.MjModel.from_xml_string(sys.argv[1])
 scene = Scene(robot_xy=np.zeros(2), heading=0.0, hazards=np.array([[1.0, 0.5]]),
               goal_xy=np.array([-1.0, -0.5]))

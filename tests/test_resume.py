@@ -15,10 +15,10 @@ from harness import PPO, TINY, came_to, differences, start
 from surefoot import cli
 from surefoot.algorithms.collect import Collector, environment_seeds
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
-from surefoot.envs.adapters import adapt
-from surefoot.envs.snapshot import from_generator, to_generator
-from surefoot.envs.tasks import make
-from surefoot.policy import Policy
+from surefoot.core.policy import Policy
+from surefoot.envs.gym.adapters import adapt
+from surefoot.envs.gym.snapshot import from_generator, to_generator
+from surefoot.envs.task import make
 from surefoot.runs.checkpoint import (
     Checkpoint,
     epoch_of,
@@ -150,7 +150,7 @@ def still(width: int, actions: int) -> Policy:
 
 
 def test_a_collector_goes_on_in_the_middle_of_episodes():
-    from surefoot.spaces import action_spec
+    from surefoot.core.spaces import action_spec
 
     build = lambda seed: Collector(make("RCCar", num_envs=4, max_episode_steps=8), [1, 2], 2)
     first = build(0)

@@ -25,7 +25,9 @@ robots = pytest.mark.parametrize("robot", ORIGINS)
 
 @cache
 def load(robot: str) -> mujoco.MjModel:
-    return mujoco.MjModel.from_xml_path(str(files("surefoot.envs") / "assets" / f"{robot}.xml"))
+    return mujoco.MjModel.from_xml_path(
+        str(files("surefoot.envs.navigation") / "assets" / f"{robot}.xml")
+    )
 
 
 @cache

@@ -18,11 +18,12 @@ from surefoot.algorithms.mbppo_memory import kept
 from surefoot.algorithms.model_free import Measured, guess, measure
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.algorithms.presets import ALGORITHMS, PRESETS, preset
-from surefoot.envs.adapters import adapt
+from surefoot.core.policy import Policy
+from surefoot.core.snapshot import Saved, to_arrays
+from surefoot.envs.gym.adapters import adapt
 from surefoot.learn import ppo
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
-from surefoot.policy import Policy
 from surefoot.runs import train as runs
 from surefoot.runs.checkpoint import (
     Checkpoint,
@@ -32,11 +33,10 @@ from surefoot.runs.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
-from surefoot.runs.evaluation import evaluate_policy
 from surefoot.runs.folder import RunFolder, config_dict, config_from
 from surefoot.runs.keeper import scores_of
 from surefoot.runs.listing import describe_run
-from surefoot.snapshot import Saved, to_arrays
+from surefoot.use.evaluate import evaluate_policy
 from toys import Script, TwoState
 
 PPO = PPOConfig(hidden=(8,), epochs=2, critic_epochs=2, minibatches=2, normalise_observations=True)
@@ -189,7 +189,7 @@ import sys
 for name in ("jax", "equinox", "optax", "mujoco", "gymnasium"):
     sys.modules[name] = None
 import numpy as np
-from surefoot.policy import Policy
+from surefoot.core.policy import Policy
 policy = Policy.load({str(exported)!r})
 obs = np.load({str(tmp_path / "obs.npy")!r})
 np.save({str(tmp_path / "act.npy")!r}, policy.act(obs))

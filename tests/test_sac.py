@@ -17,16 +17,16 @@ from surefoot.algorithms import sac as algorithm
 from surefoot.algorithms.off_policy import ReplayMemory, schedule, squashed_policy
 from surefoot.algorithms.presets import preset
 from surefoot.algorithms.sac import SACConfig
-from surefoot.envs.adapters import adapt
+from surefoot.core.policy import Policy
+from surefoot.core.spaces import ActionSpec
+from surefoot.envs.gym.adapters import adapt
 from surefoot.learn import replay as replays
 from surefoot.learn import sac
 from surefoot.learn.networks import Gaussian
 from surefoot.learn.replay import Transitions
 from surefoot.learn.sac import SACLearnerConfig
-from surefoot.policy import Policy
-from surefoot.runs.evaluation import evaluate_policy
 from surefoot.runs.folder import RunFolder
-from surefoot.spaces import ActionSpec
+from surefoot.use.evaluate import evaluate_policy
 from toys import Script, TwoState
 
 KEY = jax.random.key(0)

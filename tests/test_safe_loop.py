@@ -14,13 +14,13 @@ from surefoot.algorithms import sac, safe_loop
 from surefoot.algorithms.mbppo_memory import World
 from surefoot.algorithms.presets import preset
 from surefoot.algorithms.safe_loop import SafeLoopConfig
-from surefoot.envs.adapters import adapt
-from surefoot.learn.planner import PlannerConfig
+from surefoot.core.snapshot import Saved, to_arrays
+from surefoot.core.spaces import ActionSpec
+from surefoot.envs.gym.adapters import adapt
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.train import PLANNED_EPISODES, evaluate, make_task, task_knowledge
-from surefoot.snapshot import Saved, to_arrays
-from surefoot.spaces import ActionSpec
-from surefoot.world.knowledge import BlackBox
+from surefoot.world.model import BlackBox
+from surefoot.world.planner import PlannerConfig
 from toys import Drift, TwoState, linear_ensemble
 
 TINY_LOOP = replace(TINY["safe-loop"], steps=120)

@@ -8,12 +8,15 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 
-from surefoot.envs import geometry, robots, sensors
+from surefoot.envs import geometry
+from surefoot.envs.navigation import robots, sensors
 
 
 def test_the_points_sensors_are_mujocos():
     """MuJoCo reads them from the model itself; ours come from Newton's law."""
-    model = mujoco.MjModel.from_xml_path(str(files("surefoot.envs") / "assets" / "point.xml"))
+    model = mujoco.MjModel.from_xml_path(
+        str(files("surefoot.envs.navigation") / "assets" / "point.xml")
+    )
     data = mujoco.MjData(model)
     rng = np.random.default_rng(0)
     for _ in range(50):

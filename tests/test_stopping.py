@@ -14,14 +14,14 @@ import harness
 from harness import PPO, came_to, differences, start
 from surefoot import cli
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
-from surefoot.envs.adapters import EnvironmentFault, adapt
+from surefoot.envs.gym.adapters import EnvironmentFault, adapt
 from surefoot.runs.checkpoint import newest_sound
 from surefoot.runs.drive import WriteFault
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.interrupt import Interrupt
 from surefoot.runs.keeper import Keeper
 from surefoot.runs.listing import describe_run
-from surefoot.runs.progress import Progress
+from surefoot.runs.loggers.console import Progress
 from surefoot.runs.resume import resume
 from surefoot.runs.train import train
 from toys import Drift

@@ -14,14 +14,14 @@ from surefoot.algorithms.cpo import CPOConfig
 from surefoot.algorithms.model_free import Measured, Sizes
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.algorithms.trpo_lagrangian import TRPOLagrangianConfig
-from surefoot.envs.adapters import adapt
+from surefoot.core.spaces import ActionSpec
+from surefoot.envs.gym.adapters import adapt
 from surefoot.learn import trust_region
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.networks import Actor
 from surefoot.learn.ppo import Batch, Rows
 from surefoot.learn.trust_region import TrustRegionConfig
-from surefoot.runs.evaluation import evaluate_policy
-from surefoot.spaces import ActionSpec
+from surefoot.use.evaluate import evaluate_policy
 from toys import BANDIT_PPO, Drift, Script, TwoState
 
 BANDIT = Sizes(1, ActionSpec(1, low=(-9.0,), high=(9.0,)), 1)

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from surefoot.spaces import ActionSpec
+from surefoot.core.spaces import ActionSpec
 from surefoot.world import trust
 from surefoot.world.imagination import imagine
-from surefoot.world.knowledge import BlackBox
+from surefoot.world.model import BlackBox
 from toys import linear_ensemble
 
 ACTIONS = ActionSpec(1, low=(-5.0,), high=(5.0,))

@@ -9,10 +9,10 @@ from harness import TASK, TINY
 from surefoot.algorithms import mbppo_lagrangian
 from surefoot.algorithms.collect import numpy_policy
 from surefoot.algorithms.mbppo_lagrangian import World
+from surefoot.core.snapshot import to_arrays
+from surefoot.core.spaces import action_spec
 from surefoot.runs.checkpoint import Checkpoint, write_checkpoint
 from surefoot.runs.train import task_knowledge
-from surefoot.snapshot import to_arrays
-from surefoot.spaces import action_spec
 
 
 def untrained_run(path, env, task, model_name="black-box", algorithm="mbppo-lagrangian", **info):

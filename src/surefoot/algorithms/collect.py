@@ -8,12 +8,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from surefoot.envs import snapshot as snapshots
-from surefoot.envs.adapted import EnvironmentFault
+from surefoot.core.policy import Policy
+from surefoot.core.spaces import ActionSpec
+from surefoot.envs.gym import snapshot as snapshots
+from surefoot.envs.gym.adapted import EnvironmentFault
 from surefoot.learn.ppo import Learner
-from surefoot.policy import Policy
-from surefoot.spaces import ActionSpec
-from surefoot.world.knowledge import BlackBox
+from surefoot.world.model import BlackBox
 
 STARTS = 512
 Act = Callable[[np.ndarray, int], Any]

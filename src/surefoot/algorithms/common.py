@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Array, Key
 
 from surefoot.algorithms.collect import Experience
-from surefoot.policy import Policy
+from surefoot.core.policy import Policy
 
 
 class TrainingFault(RuntimeError):

@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
+from surefoot.core.config import check_types
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
-from surefoot.validation import check_types
 from surefoot.world.ensemble import EnsembleConfig
 
 MOST_STEPS = 10**9

@@ -27,15 +27,15 @@ from surefoot.algorithms.common import (
 )
 from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.mbppo_memory import Memory, Past, World
+from surefoot.core.snapshot import Saved
+from surefoot.core.spaces import action_spec
 from surefoot.learn import multiplier, ppo
 from surefoot.learn.multiplier import MultiplierConfig
-from surefoot.snapshot import Saved
-from surefoot.spaces import action_spec
 from surefoot.world import ensemble as ensembles
 from surefoot.world import fitting, trust
 from surefoot.world.ensemble import Ensemble
 from surefoot.world.imagination import Rollout, imagine
-from surefoot.world.knowledge import Knowledge
+from surefoot.world.model import Knowledge
 
 
 class Dreams(eqx.Module):

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from surefoot.spaces import ActionSpec
-from surefoot.world.knowledge import Knowledge, targets_of
+from surefoot.core.spaces import ActionSpec
+from surefoot.world.model import Knowledge, targets_of
 
 
 class World(eqx.Module):

@@ -25,11 +25,11 @@ from surefoot.algorithms.common import (
     real_metrics,
     seed_keys,
 )
+from surefoot.core.config import check_types
+from surefoot.core.snapshot import Saved
+from surefoot.core.spaces import ActionSpec, action_spec
 from surefoot.learn import multiplier, ppo
 from surefoot.learn.multiplier import MultiplierConfig
-from surefoot.snapshot import Saved
-from surefoot.spaces import ActionSpec, action_spec
-from surefoot.validation import check_types
 
 
 @dataclass(frozen=True)

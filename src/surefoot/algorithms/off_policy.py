@@ -16,11 +16,11 @@ from surefoot.algorithms.collect import Act, Collector, Episodes, Experience
 from surefoot.algorithms.common import over_seeds
 from surefoot.algorithms.mbppo_memory import kept
 from surefoot.algorithms.model_free import add_metrics, check_schedule
+from surefoot.core.policy import Policy
+from surefoot.core.spaces import ActionSpec, action_spec
 from surefoot.learn import replay as replays
 from surefoot.learn import sac
 from surefoot.learn.replay import Replay, Transitions
-from surefoot.policy import Policy
-from surefoot.spaces import ActionSpec, action_spec
 
 
 def check_blocks(config: Any) -> None:

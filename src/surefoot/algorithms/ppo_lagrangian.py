@@ -15,10 +15,10 @@ from jaxtyping import Array, Key
 from surefoot.algorithms import model_free
 from surefoot.algorithms.common import Epoch
 from surefoot.algorithms.model_free import Measured, Sizes, State
+from surefoot.core.snapshot import Saved
 from surefoot.learn import ppo
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
-from surefoot.snapshot import Saved
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from surefoot.algorithms.sac import SACConfig
 from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.algorithms.trpo_lagrangian import TRPOLagrangianConfig
 from surefoot.learn.multiplier import MultiplierConfig
-from surefoot.learn.planner import PlannerConfig
 from surefoot.learn.ppo import PPOConfig
 from surefoot.learn.sac import SACLearnerConfig
 from surefoot.world.ensemble import EnsembleConfig
+from surefoot.world.planner import PlannerConfig
 
 CONFIGS: dict[str, type] = {
     "mbppo-lagrangian": MBPPOConfig,

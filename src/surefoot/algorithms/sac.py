@@ -33,11 +33,11 @@ from surefoot.algorithms.off_policy import (
     tell,
     uniform,
 )
+from surefoot.core.snapshot import Saved
 from surefoot.learn import replay as replays
 from surefoot.learn import sac
 from surefoot.learn.replay import Replay
 from surefoot.learn.sac import SACLearnerConfig
-from surefoot.snapshot import Saved
 
 METRICS = ("critic_loss", "q", "entropy", "temperature")
 """What `learn.sac.update` tells."""

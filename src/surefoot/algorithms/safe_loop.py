@@ -41,14 +41,13 @@ from surefoot.algorithms.off_policy import (
     tell,
     uniform,
 )
-from surefoot.learn import planner
-from surefoot.learn.planner import PlannerConfig
+from surefoot.core.snapshot import Saved
 from surefoot.learn.sac import Learner, SACLearnerConfig, to_box
-from surefoot.snapshot import Saved
 from surefoot.world import ensemble as ensembles
-from surefoot.world import fitting
+from surefoot.world import fitting, planner
 from surefoot.world.ensemble import Ensemble, EnsembleConfig
-from surefoot.world.knowledge import Knowledge
+from surefoot.world.model import Knowledge
+from surefoot.world.planner import PlannerConfig
 
 PLANNED = ("planned_value", "planned_cost", "safe_plans")
 FITTED = ("model_error", "model_epochs")

@@ -16,11 +16,11 @@ from jaxtyping import Array, Float, Key
 from surefoot.algorithms import model_free
 from surefoot.algorithms.common import Epoch
 from surefoot.algorithms.model_free import Measured, Sizes, State
+from surefoot.core.snapshot import Saved
 from surefoot.learn import ppo, surrogate, trust_region
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.networks import Actor
 from surefoot.learn.trust_region import Judged, TrustRegionConfig
-from surefoot.snapshot import Saved
 
 
 @dataclass(frozen=True)

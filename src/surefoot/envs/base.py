@@ -136,7 +136,7 @@ class TaskEnv(VectorEnv):
         """A top-down picture of each environment, uint8 [H, W, 3]."""
         if self.render_mode is None:
             return None
-        from surefoot.envs.render import draw
+        from surefoot.envs.render.draw import draw
 
         return tuple(draw(self.scene(i)) for i in range(self.num_envs))
 

@@ -11,7 +11,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from surefoot.envs import geometry
-from surefoot.envs.goal import GoalConfig, GoalEnv
+from surefoot.envs.navigation.goal import GoalConfig, GoalEnv
 
 ARRAYS = (
     "qpos", "qvel", "warm", "xpos", "act", "rew", "cost", "met", "obs", "goal", "haz", "xy0",

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from surefoot.experiments.claims import Claim
 from surefoot.experiments.job import Job
 from surefoot.experiments.results import Results
+from surefoot.paper.claims import Claim
 from surefoot.report.page import Section
 
 Part = Callable[[Results], Section | None]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.algorithms.presets import preset
-from surefoot.envs.tasks import find_task, make
+from surefoot.envs.task import find_task, make
 from surefoot.report.repeat import option
 from surefoot.runs import asked
 from surefoot.runs.folder import config_dict

@@ -13,7 +13,6 @@ from typing import Any
 
 import jax
 
-from surefoot.experiments.catalogue import EXPERIMENTS
 from surefoot.experiments.experiment import Experiment
 from surefoot.experiments.job import Block, Job
 from surefoot.experiments.library import Known, Plan, known_runs, make_plan, near_misses
@@ -29,6 +28,7 @@ from surefoot.experiments.scheduler import (
     run_blocks,
 )
 from surefoot.experiments.sections import claims, missing
+from surefoot.paper.catalogue import EXPERIMENTS
 from surefoot.report.page import write_page
 from surefoot.runs.interrupt import stop_at_once
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from surefoot.experiments.claims import Claim
 from surefoot.experiments.figures import draw_setting
 from surefoot.experiments.job import Job
 from surefoot.experiments.results import Results
+from surefoot.paper.claims import Claim
 from surefoot.report import statistics
 from surefoot.report.compare import slug
 from surefoot.report.figures import (

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from surefoot.validation import check_types
+from surefoot.core.config import check_types
 
 
 @dataclass(frozen=True)

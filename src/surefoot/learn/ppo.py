@@ -12,12 +12,12 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
 
+from surefoot.core.config import check_types
 from surefoot.learn import multiplier, surrogate
 from surefoot.learn.advantages import TargetKind, gae
 from surefoot.learn.descent import adam, descend
 from surefoot.learn.multiplier import MultiplierConfig, MultiplierState
 from surefoot.learn.networks import Actor, Critics, Normalizer
-from surefoot.validation import check_types
 
 Rate = Float[Array, ""] | float
 

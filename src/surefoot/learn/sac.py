@@ -14,12 +14,12 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from surefoot.core.config import check_types
+from surefoot.core.policy import LOG_STD_RANGE
+from surefoot.core.spaces import ActionSpec
 from surefoot.learn.descent import adam
 from surefoot.learn.networks import MLP, Gaussian
 from surefoot.learn.replay import Transitions
-from surefoot.policy import LOG_STD_RANGE
-from surefoot.spaces import ActionSpec
-from surefoot.validation import check_types
 
 
 @dataclass(frozen=True)

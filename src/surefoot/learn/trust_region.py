@@ -13,12 +13,12 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from surefoot.core.config import check_types
 from surefoot.learn import ppo, surrogate
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.natural import Product, Vector, conjugate_gradients, fisher_product, line_search
 from surefoot.learn.networks import Actor
 from surefoot.learn.ppo import Learner, PPOConfig, Rows
-from surefoot.validation import check_types
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from surefoot.core.config import check_kinds
 from surefoot.report.curves import Rows, by_step
 from surefoot.report.statistics import share_within
 from surefoot.runs.checkpoint import Damaged
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.info import read_info
 from surefoot.runs.listing import is_run, read_result
-from surefoot.validation import check_kinds
 
 LAST_EPOCHS = 5
 """What stands for the end of a run that was not evaluated on fresh episodes; half of all at most,

@@ -14,16 +14,7 @@ import numpy as np
 from PIL import Image
 
 from surefoot.report import statistics
-from surefoot.report.curves import (
-    GREY,
-    LABELS,
-    count,
-    finish_curves,
-    plot_curve,
-    plt,
-    style,
-    tidy,
-)
+from surefoot.report.curves import GREY, LABELS, count, finish_curves, plot_curve, plt, style, tidy
 from surefoot.report.data import Group
 from surefoot.report.summary import duration
 

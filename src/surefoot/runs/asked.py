@@ -7,7 +7,7 @@ from typing import Any
 
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.algorithms.presets import algorithm_of
-from surefoot.envs.tasks import find_task
+from surefoot.envs.task import find_task
 
 MOST_SEEDS = 10_000
 RESERVED = ("task", "name", "num_envs", "seed", "render_mode")

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from surefoot.algorithms.common import Epoch, TrainingFault
-from surefoot.envs.adapted import EnvironmentFault
+from surefoot.core.snapshot import Saved
+from surefoot.envs.gym.adapted import EnvironmentFault
 from surefoot.runs.checkpoint import Checkpoint
 from surefoot.runs.folder import RunFolder, rows_of
 from surefoot.runs.interrupt import GRACE, Interrupt, Stopped
 from surefoot.runs.keeper import Keeper, policy_in, scores_of
-from surefoot.runs.progress import Progress
-from surefoot.snapshot import Saved
+from surefoot.runs.loggers.console import Progress
 
 
 class WriteFault(OSError):

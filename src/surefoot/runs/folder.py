@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from surefoot.policy import Policy
+from surefoot.core.policy import Policy
 from surefoot.runs.checkpoint import Damaged, plain_number, sync_folder
 
 COUNTS = ("seed", "epoch", "steps", "violations")

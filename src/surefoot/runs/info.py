@@ -5,9 +5,9 @@ from typing import Any
 
 from surefoot import __version__
 from surefoot.algorithms.presets import CONFIGS
+from surefoot.core.config import check_kinds
 from surefoot.runs.checkpoint import Checkpoint, Damaged
 from surefoot.runs.folder import RunFolder, config_from
-from surefoot.validation import check_kinds
 
 KINDS: dict[str, Any] = {
     "version": str,

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from surefoot.algorithms.common import Epoch
-from surefoot.policy import Policy
+from surefoot.core.policy import Policy
+from surefoot.core.snapshot import Saved, to_arrays
 from surefoot.runs.checkpoint import Checkpoint, prune, write_checkpoint
 from surefoot.runs.folder import RunFolder
-from surefoot.snapshot import Saved, to_arrays
 
 SHARE = 0.01
 """Largest share of the time that checkpoints may take where no interval is given."""

@@ -4,12 +4,12 @@ from math import isnan
 from pathlib import Path
 from typing import Any
 
+from surefoot.core.config import check_kinds
 from surefoot.runs.checkpoint import Damaged, best_of, epoch_of, list_checkpoints, read_checkpoint
 from surefoot.runs.drive import how_to_resume
 from surefoot.runs.folder import RunFolder, rows_of
 from surefoot.runs.info import read_info
 from surefoot.runs.keeper import scores_of
-from surefoot.validation import check_kinds
 
 STATES = ("running", "finished", "stopped", "failed", "damaged")
 EVALUATION = {"episodes": int, "reward": float, "cost": float, "within_limit": float}

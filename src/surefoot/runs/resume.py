@@ -10,20 +10,14 @@ import jax
 
 from surefoot import __version__
 from surefoot.algorithms.collect import environment_seeds
-from surefoot.runs.checkpoint import (
-    Checkpoint,
-    Damaged,
-    is_sound,
-    list_checkpoints,
-    newest_sound,
-)
+from surefoot.runs.checkpoint import Checkpoint, Damaged, is_sound, list_checkpoints, newest_sound
 from surefoot.runs.device import DEVICES, device_name
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.info import check_checkpoint, check_info, config_in, read_info
 from surefoot.runs.keeper import policy_in
 from surefoot.runs.listing import is_run, read_result
 from surefoot.runs.train import MakeEnv, train_to_the_end
-from surefoot.world.knowledge import Knowledge
+from surefoot.world.model import Knowledge
 
 
 def resume(

@@ -15,20 +15,20 @@ from surefoot.algorithms.common import Epoch
 from surefoot.algorithms.presets import MODEL_BASED, MODEL_FREE
 from surefoot.algorithms.presets import preset as preset_config
 from surefoot.algorithms.safe_loop import SafeLoopConfig
-from surefoot.envs.knowledge import goal_knowledge
-from surefoot.envs.rc_car import RCCarKnowledge
-from surefoot.envs.tasks import find_task, make
-from surefoot.learn.planner import PlannerConfig
+from surefoot.core.snapshot import Saved
+from surefoot.envs.navigation.goal_model import goal_knowledge
+from surefoot.envs.rc_car.env import RCCarKnowledge
+from surefoot.envs.task import find_task, make
 from surefoot.runs import asked
 from surefoot.runs.checkpoint import Checkpoint
 from surefoot.runs.device import device_name
 from surefoot.runs.drive import WriteFault, drive, how_to_finish
-from surefoot.runs.evaluation import evaluate_policy
 from surefoot.runs.folder import RunFolder, config_dict
 from surefoot.runs.info import read_info
 from surefoot.runs.interrupt import stop_at_once
-from surefoot.snapshot import Saved
-from surefoot.world.knowledge import BlackBox, Knowledge
+from surefoot.use.evaluate import evaluate_policy
+from surefoot.world.model import BlackBox, Knowledge
+from surefoot.world.planner import PlannerConfig
 
 MakeEnv = Callable[[int], Any]
 EVALUATION_EPISODES = 50
@@ -141,7 +141,7 @@ def train_to_the_end(
     result |= {"known": info["known"], "device": device_name()}
     with stop_at_once(f"stopped: {how_to_finish(folder, info)}"):
         if isinstance(config, SafeLoopConfig) and isinstance(task, str):
-            from surefoot.runs.lookahead import evaluate_planned
+            from surefoot.use.plan import evaluate_planned
 
             # Without its planner a policy of safe-LOOP keeps no limit.
             found = evaluate_planned(
@@ -242,7 +242,7 @@ def evaluate(
     if episodes < 1:
         raise ValueError(f"episodes={episodes} must be at least 1")
     if plan is not None:
-        from surefoot.runs.lookahead import evaluate_planned
+        from surefoot.use.plan import evaluate_planned
 
         return evaluate_planned(run, plan, planner, episodes, seed, deterministic)
     if planner is not None:

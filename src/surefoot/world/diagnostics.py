@@ -11,10 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, Shaped
 
-from surefoot.spaces import ActionSpec
+from surefoot.core.spaces import ActionSpec
 from surefoot.world.ensemble import Ensemble, predict_all
 from surefoot.world.imagination import imagine
-from surefoot.world.knowledge import Bounds, Knowledge, State
+from surefoot.world.model import Bounds, Knowledge, State
 
 LEVELS = (0.5, 0.9, 0.95)
 # Half-width, in standard deviations, of the central interval of each level.

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 
-from surefoot.spaces import ActionSpec
+from surefoot.core.spaces import ActionSpec
 from surefoot.world.ensemble import Ensemble, predict_elites_shared, predict_member_index
-from surefoot.world.knowledge import Knowledge, State
+from surefoot.world.model import Knowledge, State
 
 Policy = Callable[[Float[Array, "B O"], Key[Array, ""]], Shaped[Array, "B ..."]]
 # Imagined features stay within this many deviations of the data.

@@ -1,0 +1,1 @@
+"""How fast environments, training, imagination and planning are."""

@@ -1,0 +1,138 @@
+"""How fast imagination is as training runs it, and how much faster than one state at a time."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Key
+
+from surefoot.algorithms import mbppo_lagrangian
+from surefoot.algorithms.mbppo_config import MBPPOConfig
+from surefoot.algorithms.mbppo_lagrangian import World
+from surefoot.algorithms.presets import preset
+from surefoot.core.spaces import action_spec
+from surefoot.envs.task import find_task
+from surefoot.learn.ppo import Learner
+from surefoot.runs.device import device_name
+from surefoot.runs.train import make_task, task_knowledge
+from surefoot.world.ensemble import Ensemble, predict_all
+from surefoot.world.imagination import REACH, imagine
+
+SECONDS = 3.0
+WINDOWS = 10
+STEPS = 50
+
+
+def benchmark(task: str) -> dict[str, Any]:
+    """Imagined steps per second of a task's default preset on this machine, and the ratio.
+
+    Both sides imagine with the same networks, policy and task, untrained, which costs the same.
+    Compiling is not timed, and the fastest of several windows counts.
+
+    Together: one compiled call rolls all rollouts of a pass over the whole horizon; policy, one
+    elite per state, noise, reward, cost and goals are part of it.
+
+    One at a time, as the paper's released code goes about it: a Python loop takes one step of one
+    state per call. Policy, all networks, one elite chosen among their answers, noise, reward, cost
+    and goals are part of it, and after each call reward and cost are fetched. Each call is one
+    compiled program here, which flatters this side: op by op it would be slower.
+    """
+    find_task(task)
+    config = preset("mbppo-lagrangian", "default", task, jax.default_backend())
+    env = make_task(task, {})(1, config.model)
+    world = World(
+        task_knowledge(env, config.model), action_spec(env.single_action_space),
+        env.max_episode_steps,
+    )  # fmt: skip
+
+    @jax.jit
+    def begin(key: Key[Array, ""]) -> tuple[Learner, Ensemble, Any]:
+        keys = jax.random.split(key, 3)
+        state, _ = mbppo_lagrangian.init(config, world, 1, keys[0])
+        starts = world.knowledge.initial_records(keys[1], config.rollouts)
+        assert starts is not None  # the default preset knows its tasks' initial states
+        return state.learner, state.ensemble, world.knowledge.revive(keys[2], starts)
+
+    learner, ensemble, states = begin(jax.random.key(0))
+    per_call = config.rollouts * config.horizon
+    together = per_call / fastest(_together(config, world, learner, ensemble, states))
+    first = jax.tree.map(lambda x: x[0], states)
+    alone = STEPS / fastest(_one_at_a_time(world, learner, ensemble, first))
+    return {
+        "task": task,
+        "model": config.model,
+        "members": config.ensemble.members,
+        "elites": config.ensemble.elites,
+        "hidden": list(config.ensemble.hidden),
+        "device": device_name(),
+        "together": f"{config.rollouts} rollouts of {config.horizon} steps in one compiled call, "
+        f"one elite per state",
+        "steps_per_second": together,
+        "one_at_a_time": f"one state, one compiled step per call from Python, all "
+        f"{config.ensemble.members} networks evaluated, reward and cost fetched",
+        "one_at_a_time_steps_per_second": alone,
+        "ratio": together / alone,
+    }
+
+
+def _together(
+    config: MBPPOConfig, world: World, learner: Learner, ensemble: Ensemble, states: Any
+) -> Callable[[], Any]:
+    """A call that imagines what one pass of training does."""
+    roll = jax.jit(
+        lambda learner, ensemble, states, key: imagine(
+            world.knowledge, world.actions, ensemble, learner.sample, states, config.horizon, key
+        )
+    )
+    key = jax.random.key(3)
+    return lambda: jax.block_until_ready(roll(learner, ensemble, states, key))
+
+
+def one_step(
+    world: World, learner: Learner, ensemble: Ensemble, state: Any, key: Key[Array, ""]
+) -> tuple[Any, Array, Array, Key[Array, ""]]:
+    """One state, one step, all networks: the next state, reward, costs [k] and key."""
+    know, actions = world.knowledge, world.actions
+    key, act_key, member_key, noise_key, binary_key = jax.random.split(key, 5)
+    action = actions.encode(learner.sample(know.observe(state)[None], act_key))
+    x = jnp.concatenate([know.features(state)[None], action], -1)
+    answers = predict_all(ensemble, x)
+    elite = jax.random.choice(member_key, ensemble.elites)
+    mean, std, logits = (answer[elite, 0] for answer in answers)
+    drawn = mean + std * jax.random.normal(noise_key, mean.shape)
+    binary = jnp.stack([jax.nn.sigmoid(logits), jax.random.uniform(binary_key, logits.shape)])
+    size = know.feature_size
+    center, reach = ensemble.input_mean[:size], REACH * ensemble.input_std[:size]
+    bounds = (center - reach, center + reach)
+    state, reward, cost, _ = know.advance(state, action[0], drawn, binary, bounds)
+    return state, reward, cost, key
+
+
+def _one_at_a_time(
+    world: World, learner: Learner, ensemble: Ensemble, state: Any
+) -> Callable[[], Any]:
+    """A call that takes STEPS steps, each a call of its own."""
+    step = jax.jit(lambda *args: one_step(world, *args))
+
+    def walk() -> None:
+        now, key = state, jax.random.key(0)
+        for _ in range(STEPS):
+            now, reward, cost, key = step(learner, ensemble, now, key)
+            jax.device_get((reward, cost))
+
+    return walk
+
+
+def fastest(call: Callable[[], Any]) -> float:
+    """Seconds per call in the fastest of several windows: other work on the machine only slows."""
+    call()  # compiles
+    seconds = []
+    for _ in range(WINDOWS):
+        count, start = 0, time.perf_counter()
+        while (spent := time.perf_counter() - start) < SECONDS / WINDOWS:
+            call()
+            count += 1
+        seconds.append(spent / count)
+    return min(seconds)

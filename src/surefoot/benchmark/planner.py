@@ -1,0 +1,102 @@
+"""How fast planning is, and how long a run would take in which every step is planned."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+from jaxtyping import Array, Float, Key
+
+from surefoot.algorithms.presets import preset
+from surefoot.algorithms.safe_loop import SafeLoopConfig
+from surefoot.benchmark.imagination import fastest
+from surefoot.core.spaces import ActionSpec, action_spec
+from surefoot.learn import sac
+from surefoot.runs.device import device_name
+from surefoot.runs.folder import config_dict
+from surefoot.runs.train import make_task, task_knowledge
+from surefoot.world import ensemble as ensembles
+from surefoot.world import planner
+from surefoot.world.ensemble import Ensemble
+from surefoot.world.model import Knowledge
+from surefoot.world.planner import Plan
+
+TASK = "PointGoal"
+NUM_ENVS = {"cpu": (1, 4), "gpu": (1, 13, 104, 832)}
+MOST_ENVS = 100_000
+STEPS = 450_000
+PAPER_SECONDS = 183_156
+"""What the paper's safe-LOOP took for so many steps."""
+
+
+def benchmark(num_envs: tuple[int, ...] | None = None) -> Iterator[dict[str, Any]]:
+    """Plans per second of safe-LOOP with the paper's settings, for so many environments at once.
+
+    One compiled call plans a step of all of them: the policy's proposals, all iterations through
+    all elites, terminal values. Networks are untrained, which costs the same. Compiling is not
+    timed, and the fastest of several windows counts. `seconds` is what the plans of 450,000 steps
+    would take at that rate; the paper's time is that of its whole run, which also steps and learns.
+    """
+    chosen = num_envs or NUM_ENVS.get(jax.default_backend(), NUM_ENVS["gpu"])
+    for n in chosen:
+        if not 1 <= n <= MOST_ENVS:
+            raise ValueError(f"num_envs={n} must be from 1 to {MOST_ENVS:,}")
+    config = preset("safe-loop", "paper", TASK, jax.default_backend())
+    env = make_task(TASK, {})(1, config.model)
+    know, actions = task_knowledge(env, config.model), action_spec(env.single_action_space)
+    for n in chosen:
+        per_second = plans_per_second(config, know, actions, n)
+        yield {
+            "task": TASK,
+            "model": config.model,
+            "members": config.ensemble.members,
+            "elites": config.ensemble.elites,
+            "hidden": list(config.ensemble.hidden),
+            "planner": config_dict(config.planner),
+            "weights": "untrained",
+            "device": device_name(),
+            "num_envs": n,
+            "plans_per_second": per_second,
+            "steps": STEPS,
+            "seconds": STEPS / per_second,
+            "paper_seconds": PAPER_SECONDS,
+            "ratio": PAPER_SECONDS * per_second / STEPS,
+        }
+
+
+def plans_per_second(config: SafeLoopConfig, know: Knowledge, actions: ActionSpec, n: int) -> float:
+    """How many plans n environments make together in a second."""
+    width = know.feature_size + actions.size
+
+    @jax.jit
+    def begin(key: Key[Array, ""]) -> Any:
+        keys = jax.random.split(key, 3)
+        return (
+            sac.init(config.sac, know.observation_size, actions.size, keys[0]),
+            ensembles.init(config.ensemble, width, know.target_size, know.binary_size, keys[1]),
+            know.initial_records(keys[2], n),
+            planner.middle(config.planner, actions, n),
+        )
+
+    @jax.jit
+    def plan(
+        learner: sac.Learner,
+        ensemble: Ensemble,
+        records: Float[Array, "n R"],
+        mean: Float[Array, "n H A"],
+        key: Key[Array, ""],
+    ) -> Plan:
+        revive_key, plan_key = jax.random.split(key)
+        return planner.plan(
+            config.planner,
+            know,
+            actions,
+            ensemble,
+            know.revive(revive_key, records),
+            mean,
+            lambda obs, key: sac.to_box(actions, learner.sample(obs, key)),
+            learner.value,
+            plan_key,
+        )
+
+    ready, key = begin(jax.random.key(0)), jax.random.key(1)
+    return n / fastest(lambda: jax.block_until_ready(plan(*ready, key)))

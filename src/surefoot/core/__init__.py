@@ -1,0 +1,1 @@
+"""What every room may use: configs, spaces, numpy policies, snapshots."""

@@ -1,0 +1,1 @@
+"""Gymnasium environments as Surefoot's, and Surefoot's as Gymnasium's."""

@@ -1,0 +1,1 @@
+"""Robots that drive or walk between objects, on MuJoCo."""

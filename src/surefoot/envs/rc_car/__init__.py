@@ -1,0 +1,1 @@
+"""The RC-car task."""

@@ -1,0 +1,254 @@
+"""A drifting RC car, and the task of driving it on a circle: physics and formulas.
+
+A bicycle model with brush tyres after r-pad/aa_simulation. A state is (x, y, psi, vx, vy, r):
+position and heading in the world, velocities in the frame of the car. A command is (wheel speed in
+m/s, steering angle in rad). `xp` is the array namespace, numpy or jax.numpy, so that the same
+formulas serve the real task and imagination. All functions take any leading batch axes.
+"""
+
+from dataclasses import dataclass
+from math import pi
+from typing import Any
+
+from surefoot.core.config import check_types
+
+Namespace = Any
+Array = Any
+
+STATE = 6
+_TINY = 1e-12
+
+
+@dataclass(frozen=True)
+class RCCarParameters:
+    """The car: masses, lengths, tyres and limits, in SI units."""
+
+    mass: float = 2.645
+    """Mass of the car."""
+    front_length: float = 0.137
+    """From the centre of mass to the front axle."""
+    rear_length: float = 0.120
+    """From the centre of mass to the rear axle."""
+    front_load: float = 12.1
+    """Normal force on the front axle."""
+    rear_load: float = 13.8178
+    """Normal force on the rear axle."""
+    longitudinal_stiffness: float = 103.94
+    """Tyre force per unit of longitudinal slip."""
+    cornering_stiffness: float = 56.4
+    """Tyre force per unit of the slip angle's tangent."""
+    yaw_inertia: float = 0.0558
+    """Moment of inertia about the vertical axis."""
+    static_friction: float = 1.37
+    """Friction coefficient of a tyre that grips."""
+    kinetic_friction: float = 1.96
+    """Friction coefficient of the sliding rear tyre: larger than the static one, as in the source,
+    so that the rear force jumps where sliding begins."""
+    linear_drag: float = 0.025
+    """Deceleration per unit of body velocity."""
+    yaw_drag: float = 0.02
+    """Yaw deceleration per unit of yaw rate."""
+    dead_band: float = 0.01
+    """Speeds, and differences of speed, below this make no slip."""
+    max_wheel_speed: float = 10.0
+    """Largest wheel speed that can be commanded; the smallest is 0."""
+    max_steering: float = pi / 6
+    """Largest steering angle to either side."""
+
+    def __post_init__(self):
+        check_types(self)
+        for name, value in vars(self).items():
+            may_be_zero = name in ("linear_drag", "yaw_drag")
+            if not (value >= 0 if may_be_zero else value > 0):
+                wanted = "zero or more" if may_be_zero else "above zero"
+                raise ValueError(f"{name}={value!r} must be {wanted}")
+
+
+@dataclass(frozen=True)
+class InitialSpread:
+    """How far an episode's first state may lie from driving on the circle, to either side."""
+
+    distance: float = 0.25
+    """Distance from the circle."""
+    heading: float = pi / 3
+    """Angle between the heading and the circle's tangent."""
+    lateral_speed: float = 0.6
+    """Body velocity to the side."""
+    yaw_rate: float = 2.0
+    """Turn rate."""
+
+    def __post_init__(self):
+        check_types(self)
+        for name, value in vars(self).items():
+            if not value >= 0:
+                raise ValueError(f"{name}={value!r} must be zero or more")
+
+
+CAR = RCCarParameters()
+SPREAD = InitialSpread()
+
+
+def to_command(xp: Namespace, action: Array, car: RCCarParameters = CAR) -> Array:
+    """Commands (wheel speed, steering) [..., 2] from actions [..., 2] in [-1, 1]."""
+    wheel = 0.5 * car.max_wheel_speed * (action[..., 0] + 1.0)
+    return xp.stack([wheel, car.max_steering * action[..., 1]], axis=-1)
+
+
+def derivative(xp: Namespace, state: Array, command: Array, car: RCCarParameters = CAR) -> Array:
+    """Time derivative [..., 6] of states [..., 6] under commands [..., 2]."""
+    _, _, psi, vx, vy, r = (state[..., i] for i in range(STATE))
+    wheel, steering = command[..., 0], command[..., 1]
+    parts = rates(xp, psi, vx, vy, r, wheel, xp.cos(steering), xp.sin(steering), car)
+    return xp.stack(parts, axis=-1)
+
+
+def rates(
+    xp: Namespace,
+    psi: Array,
+    vx: Array,
+    vy: Array,
+    r: Array,
+    wheel: Array,
+    cos_steering: Array,
+    sin_steering: Array,
+    car: RCCarParameters,
+) -> tuple[Array, Array, Array, Array, Array, Array]:
+    """The derivative, component by component.
+
+    The source takes tangents of slip angles, which it folds into +-pi/2 first. The tangent of the
+    folded angle of a velocity (u, v) is v / |u|: the angles themselves are never needed, nor a
+    division by the forward speed.
+    """
+    speed = xp.abs(vx)
+    slow = speed < car.dead_band
+    still = slow & (xp.abs(vy) < car.dead_band)
+
+    # Front: the slip is the axle's velocity seen from the steered wheel.
+    side = vy + car.front_length * r
+    along = xp.abs(vx * cos_steering + side * sin_steering)
+    across = xp.where(still, 0.0, side * cos_steering - vx * sin_steering)
+    grip = car.static_friction * car.front_load
+    slip = car.cornering_stiffness / (3.0 * grip) * across / xp.maximum(along, _TINY)
+    slip = xp.clip(slip, -1.0, 1.0)
+    magnitude = xp.abs(slip)
+    front = -grip * slip * (3.0 - (3.0 - magnitude) * magnitude)
+
+    # Rear: with K = |wheel - vx| / |vx|, both K / (1 + K) and tan / (1 + K) have the denominator
+    # |vx| + |wheel - vx|, which vanishes only where both numerators do.
+    spin = wheel - vx
+    idle = slow & (wheel < car.dead_band)
+    spin = xp.where((xp.abs(spin) < car.dead_band) | idle, 0.0, spin)
+    scale = 1.0 / xp.maximum(speed + xp.abs(spin), _TINY)
+    pull = car.longitudinal_stiffness * spin * scale
+    push = xp.where(still, 0.0, vy - car.rear_length * r) * (car.cornering_stiffness * scale)
+    grip = car.static_friction * car.rear_load
+    sliding = 3.0 * grip
+    total = xp.sqrt(pull * pull + push * push)
+    share = total / sliding
+    # Force per unit of combined slip.
+    per_slip = xp.where(
+        share <= 1.0,
+        1.0 - share * (1.0 - share / 3.0),
+        car.kinetic_friction * car.rear_load / xp.maximum(total, sliding),
+    )
+    # A wheel that turns under a car at rest pulls with all its grip, and holds nothing sideways.
+    spinning = slow & (spin != 0.0)
+    rear_x = xp.where(spinning, grip * xp.sign(wheel), pull * per_slip)
+    rear_y = xp.where(spinning, 0.0, -push * per_slip)
+
+    front_y = front * cos_steering
+    cos, sin = xp.cos(psi), xp.sin(psi)
+    return (
+        vx * cos - vy * sin,
+        vx * sin + vy * cos,
+        r,
+        (rear_x - front * sin_steering) / car.mass + r * vy - car.linear_drag * vx,
+        (front_y + rear_y) / car.mass - r * vx - car.linear_drag * vy,
+        (car.front_length * front_y - car.rear_length * rear_y) / car.yaw_inertia
+        - car.yaw_drag * r,
+    )
+
+
+def observe(xp: Namespace, state: Array, radius: float) -> Array:
+    """What the policy sees of states [..., 6]: (d, theta, d', theta') [..., 4].
+
+    Distance from the circle (positive outside), angle between its tangent and the heading, and
+    their rates. As in the source the rates take the body velocities for those of the world.
+    """
+    x, y, psi, vx, vy, r = (state[..., i] for i in range(STATE))
+    rho = xp.maximum(xp.sqrt(x * x + y * y), _TINY)
+    return xp.stack(
+        [
+            rho - radius,
+            _heading_error(xp, x, y, psi),
+            (x * vx + y * vy) / rho,
+            (x * vy - y * vx) / (rho * rho) - r,
+        ],
+        axis=-1,
+    )
+
+
+def reward(
+    xp: Namespace,
+    state: Array,
+    radius: float,
+    target_speed: float,
+    speed_weight: float = 0.25,
+    heading_weight: float = 0.25,
+) -> Array:
+    """Reward [...] for driving at the target speed on the circle, along it: states [..., 6]."""
+    x, y, psi = state[..., 0], state[..., 1], state[..., 2]
+    miss = xp.abs(_distance(xp, state, radius))
+    haste = speed(xp, state) - target_speed
+    # Only headings more than a quarter turn off the tangent, that is against it, are punished.
+    against = xp.maximum(0.0, xp.abs(_heading_error(xp, x, y, psi)) - pi / 2)
+    return -miss - speed_weight * haste * haste - heading_weight * against * against
+
+
+def fast_reward(xp: Namespace, state: Array) -> Array:
+    """Reward [...] for speed alone, squared: states [..., 6]."""
+    v = speed(xp, state)
+    return v * v
+
+
+def cost(xp: Namespace, state: Array, radius: float, epsilon: float) -> Array:
+    """1 where the car is at least `epsilon` outside the circle, else 0: states [..., 6]."""
+    return xp.where(_distance(xp, state, radius) >= epsilon, 1.0, 0.0)
+
+
+def speed(xp: Namespace, state: Array) -> Array:
+    """Speed [...] over ground of states [..., 6]."""
+    vx, vy = state[..., 3], state[..., 4]
+    return xp.sqrt(vx * vx + vy * vy)
+
+
+def initial_state(
+    xp: Namespace,
+    uniform: Array,
+    radius: float,
+    target_speed: float,
+    spread: InitialSpread = SPREAD,
+) -> Array:
+    """First states [..., 6] of episodes from uniform numbers [..., 5] in [0, 1).
+
+    West of the centre, heading roughly south, that is counter-clockwise, at up to twice the target
+    speed. The numbers are used in the order x, psi, vx, vy, r.
+    """
+    either = 2.0 * uniform - 1.0
+    x = -radius + spread.distance * either[..., 0]
+    psi = 1.5 * pi + spread.heading * either[..., 1]
+    vx = 2.0 * target_speed * uniform[..., 2]
+    vy = spread.lateral_speed * either[..., 3]
+    r = spread.yaw_rate * either[..., 4]
+    return xp.stack([x, xp.zeros_like(x), psi, vx, vy, r], axis=-1)
+
+
+def _distance(xp: Namespace, state: Array, radius: float) -> Array:
+    x, y = state[..., 0], state[..., 1]
+    return xp.sqrt(x * x + y * y) - radius
+
+
+def _heading_error(xp: Namespace, x: Array, y: Array, psi: Array) -> Array:
+    """Angle from the heading to the circle's counter-clockwise tangent, in [-pi, pi)."""
+    angle = xp.arctan2(-x, y) + pi - psi
+    return angle - 2 * pi * xp.floor((angle + pi) / (2 * pi))

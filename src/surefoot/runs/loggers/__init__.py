@@ -1,0 +1,1 @@
+"""Loggers: each receives every epoch of a run."""
