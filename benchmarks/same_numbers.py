@@ -46,7 +46,7 @@ JOBS = {
     "mbppo-car": f"CarGoal --steps 600 {MBPPO} {SHORT}",
     "mbppo-rc-car": f"RCCar --steps 600 {MBPPO}",
 }
-RENAMED: dict[str, str] = {"gap": "cost_bias", "parted": "cost_mismatch"}
+RENAMED: dict[str, str] = {"cost_bias": "cost_bias", "cost_mismatch": "cost_mismatch"}
 """Columns of earlier versions and their present names."""
 LEFT_OUT = ("seconds",)
 

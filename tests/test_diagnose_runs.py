@@ -9,7 +9,7 @@ import surefoot
 from harness import TASK, TINY
 from surefoot.envs.gym.adapters import adapt
 from surefoot.runs.checkpoint import list_checkpoints
-from surefoot.runs.train import task_knowledge
+from surefoot.runs.train import task_model
 from surefoot.world.model import BlackBox
 from toys import Drift, TwoState
 from untrained import untrained_run
@@ -34,7 +34,7 @@ def test_diagnose_as_a_user_types_it(task, model_name, tmp_path, call):
     code, out, err = call("diagnose", str(run), "--episodes=2", "--horizon=6", "--json")
     assert code == 0 and not err
     found = json.loads(out)
-    know = task_knowledge(env, model_name)
+    know = task_model(env, model_name)
     assert [row["seed"] for row in found["seeds"]] == [3, 4]
     assert found["horizon"] == 6 and found["steps"] == [1, 2, 5, 6]
     assert len(found["outputs"]) == know.target_size == len(found["one_step"]["rmse"])

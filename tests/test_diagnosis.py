@@ -10,8 +10,8 @@ from linear_world import ACTIONS, COST, KNOWLEDGE, PUSH, REWARD, TURN, model, sy
 from surefoot.algorithms.collect import Experience
 from surefoot.core.spaces import ActionSpec
 from surefoot.envs.navigation.goal import GoalConfig
-from surefoot.envs.navigation.goal_model import EgoKnowledge, PaperKnowledge
-from surefoot.envs.rc_car.env import RCCarConfig, RCCarKnowledge
+from surefoot.envs.navigation.goal_model import EgoGoalModel, PaperGoalModel
+from surefoot.envs.rc_car.env import RCCarConfig, RCCarModel
 from surefoot.use.diagnose import steps_shown
 from surefoot.use.labels import feature_names, output_names
 from surefoot.use.trial import Judge, Segments, goals_to_come, segments
@@ -245,7 +245,7 @@ def straight(kind, imagined=STRIDE):
         rows = []
         for p, g in zip(place, aim, strict=True):
             course = [g, 0.0, *hazard, g - p]
-            if kind is EgoKnowledge:
+            if kind is EgoGoalModel:
                 rows.append([p, 0.0, 0.0, 1.0, 0.0, 0.0, *course])
             else:
                 sensors = [1.0, 0.0, 0.0, 0.0, -0.5, 0.0]
@@ -254,7 +254,7 @@ def straight(kind, imagined=STRIDE):
     reward = np.full(STEPS, STRIDE)
     reward[MET - 1] += 1.0
     offsets = np.zeros(know.target_size)
-    if kind is EgoKnowledge:
+    if kind is EgoGoalModel:
         offsets[3] = imagined
     else:
         offsets[[6, 8]], offsets[-2] = -imagined, imagined
@@ -270,7 +270,7 @@ def straight(kind, imagined=STRIDE):
     return know, sure, seen
 
 
-@pytest.mark.parametrize("kind", [EgoKnowledge, PaperKnowledge])
+@pytest.mark.parametrize("kind", [EgoGoalModel, PaperGoalModel])
 def test_imagination_meets_the_goals_that_came(kind):
     know, sure, seen = straight(kind)
     actions = ActionSpec(2, low=(-1.0, -1.0), high=(1.0, 1.0))
@@ -286,14 +286,14 @@ def test_imagination_meets_the_goals_that_came(kind):
     # The paper's features hold the goal: they count until it is met, with step MET the last one
     # before it jumps in imagination.
     before_the_jump = starts + 1 + np.arange(horizon)[:, None] < MET
-    expected = before_the_jump if kind is PaperKnowledge else np.ones_like(before_the_jump)
+    expected = before_the_jump if kind is PaperGoalModel else np.ones_like(before_the_jump)
     np.testing.assert_array_equal(trial.counted, expected)
     assert trial.error[trial.counted].max() < 1e-5
 
 
 @pytest.mark.parametrize("imagined", [0.05, 0.2])
 def test_features_that_hold_the_goal_count_until_someone_meets_it(imagined):
-    know, wrong, seen = straight(PaperKnowledge, imagined)
+    know, wrong, seen = straight(PaperGoalModel, imagined)
     trial = judged(wrong, seen, 15, know, ActionSpec(2, low=(-1.0, -1.0), high=(1.0, 1.0)))
     starts = np.linspace(0, 5, trial.error.shape[1]).round().astype(int)
     for b, start in enumerate(starts):
@@ -309,14 +309,14 @@ def test_features_that_hold_the_goal_count_until_someone_meets_it(imagined):
 
 def test_names_are_as_many_as_numbers():
     for robot in ("point", "car", "doggo"):
-        for kind in (EgoKnowledge, PaperKnowledge):
+        for kind in (EgoGoalModel, PaperGoalModel):
             know = kind(GoalConfig(robot=robot, observation=kind.name))
             assert len(set(feature_names(know))) == know.feature_size
             assert len(set(output_names(know))) == know.target_size
-    assert output_names(RCCarKnowledge(RCCarConfig()))[3:] == ["forward", "left", "turn"]
+    assert output_names(RCCarModel(RCCarConfig()))[3:] == ["forward", "left", "turn"]
     learned = BlackBox(2, ("heat",), binary_cost=True)
     assert output_names(learned) == ["observation 0", "observation 1", "reward", "heat", "end"]
     told = BlackBox(1, cost_fn=lambda s, a, t: a, reward_fn=lambda s, a, t: a[0], terminates=False)
     assert output_names(told) == ["observation 0"]
-    paper = feature_names(PaperKnowledge(GoalConfig(robot="car", observation="paper")))
+    paper = feature_names(PaperGoalModel(GoalConfig(robot="car", observation="paper")))
     assert paper[2:8] == [*(f"magnetometer {x}" for x in "xyz"), "yaw rate", "goal x", "goal y"]

@@ -109,7 +109,7 @@ def test_no_command_line_ends_in_a_traceback(command, words, monkeypatch, tmp_pa
     )
     monkeypatch.setattr("surefoot.benchmark.env._best", nothing_more)
     monkeypatch.setattr("surefoot.benchmark.train.islice", nothing_more)
-    monkeypatch.setattr("surefoot.benchmark.imagination.task_knowledge", nothing_more)
+    monkeypatch.setattr("surefoot.benchmark.imagination.task_model", nothing_more)
     monkeypatch.setattr("surefoot.benchmark.planner.plans_per_second", nothing_more)
     monkeypatch.setattr("surefoot.experiments.reproduce.run_blocks", nothing_more)
     monkeypatch.setattr("surefoot.experiments.reproduce.OnRay", nothing_more)

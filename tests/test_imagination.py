@@ -7,7 +7,7 @@ import numpy as np
 
 from surefoot.core.spaces import ActionSpec
 from surefoot.envs.navigation.goal import GoalConfig
-from surefoot.envs.navigation.goal_model import EgoKnowledge
+from surefoot.envs.navigation.goal_model import EgoGoalModel
 from surefoot.world import ensemble as ensembles
 from surefoot.world.ensemble import EnsembleConfig
 from surefoot.world.imagination import imagine
@@ -160,13 +160,13 @@ def test_imagined_features_stay_within_reach_of_the_data():
 def test_goals_are_drawn_anew_where_they_are_met():
     """Robots that stand still: half of them on their goal, the others away from it."""
     config, n, horizon = GoalConfig(observation="ego"), 64, 5
-    knowledge = EgoKnowledge(config)
+    knowledge = EgoGoalModel(config)
     records = np.array(jax.jit(knowledge.initial_records, static_argnums=1)(jax.random.key(0), n))
     size = knowledge.robot.proprioception
     place = records[:, :2].copy()
     records[: n // 2, 3 + size : 5 + size] = place[: n // 2] + [0.1, 0.0]
     records[: n // 2, -1] = 0.75  # the distance before the step
-    states = jax.jit(knowledge.revive)(jax.random.key(1), jnp.asarray(records))
+    states = jax.jit(knowledge.restore)(jax.random.key(1), jnp.asarray(records))
     one = EnsembleConfig(members=1, elites=1, hidden=(2,))
     still = ensembles.init(one, size + 2, size + 3, 0, jax.random.key(2))
     quiet = jax.tree.map(jnp.zeros_like, still.members)

@@ -10,7 +10,7 @@ import surefoot
 from conftest import DATA
 from surefoot.envs import geometry
 from surefoot.envs.navigation.goal import GoalConfig
-from surefoot.envs.navigation.goal_model import goal_knowledge
+from surefoot.envs.navigation.goal_model import goal_model
 from surefoot.envs.navigation.sampler import sample_layouts, sample_spare_goals
 
 
@@ -89,7 +89,7 @@ def test_knowledge_equals_the_environment_on_recorded_states(robot, model):
     with jax.enable_x64(True):
         env, rec = recorded(robot, model)
         steps = env.num_envs
-        knowledge = goal_knowledge(env.config, model)
+        knowledge = goal_model(env.config, model)
         before = env.state()
         obs = env._observe(np.arange(steps))
         reward, cost, _, _ = env._advance(np.clip(rec["act"], -1, 1))
@@ -99,7 +99,7 @@ def test_knowledge_equals_the_environment_on_recorded_states(robot, model):
         assert old.shape == (steps, knowledge.record_size)
         # Records are kept in single precision; the arithmetic is checked in double.
         wide = jnp.asarray(np.where(True, old, old), jnp.float64)
-        state = knowledge.revive(jax.random.key(0), wide)
+        state = knowledge.restore(jax.random.key(0), wide)
         ours = jax.vmap(knowledge.observe)(state)
         # A tilted Doggo's own axes are not the plane's: the paper's lidar knows no tilt.
         np.testing.assert_allclose(ours, obs, atol=2e-5)
@@ -128,7 +128,7 @@ def test_knowledge_equals_the_environment_on_recorded_states(robot, model):
 def test_imagined_episodes_start_as_real_ones(task, model):
     env = surefoot.make(task, num_envs=1, seed=0, observation=model)
     obs, _ = env.reset()
-    knowledge = goal_knowledge(env.config, model)
+    knowledge = goal_model(env.config, model)
     records = knowledge.initial_records(jax.random.key(0), 50)
     assert records.shape == (50, knowledge.record_size)
     # Everything about the robot's body is the same in all starts, and the same as in the real one.
@@ -138,16 +138,16 @@ def test_imagined_episodes_start_as_real_ones(task, model):
     if model == "ego":
         np.testing.assert_allclose(mine, np.tile(theirs, (50, 1)), atol=1e-6)
     else:
-        own = np.asarray(jax.vmap(knowledge.observe)(knowledge.revive(jax.random.key(1), records)))
+        own = np.asarray(jax.vmap(knowledge.observe)(knowledge.restore(jax.random.key(1), records)))
         assert own.shape[1] == obs.shape[1]
         np.testing.assert_allclose(np.hypot(mine[:, -4], mine[:, -3]), 1, atol=1e-5)
 
 
 def test_new_goals_in_imagination_follow_the_tasks_rule():
     config = GoalConfig()
-    knowledge = goal_knowledge(config, "ego")
+    knowledge = goal_model(config, "ego")
     records = knowledge.initial_records(jax.random.key(0), 2000)
-    state = knowledge.revive(jax.random.key(1), records)
+    state = knowledge.restore(jax.random.key(1), records)
     from surefoot.envs.navigation.goal_model import arrive
 
     at_goal = state.course.goal  # every robot jumps onto its goal

@@ -25,7 +25,7 @@ from surefoot.envs.gym.adapters import adapt
 from surefoot.learn.sac import SACLearnerConfig
 from surefoot.runs.checkpoint import Checkpoint, newest_sound, write_checkpoint
 from surefoot.runs.keeper import policy_in
-from surefoot.runs.train import EVALUATION_SEED, task_knowledge
+from surefoot.runs.train import EVALUATION_SEED, task_model
 from surefoot.use import film
 from surefoot.use import plan as lookahead
 from surefoot.use.evaluate import evaluate_policy
@@ -248,7 +248,7 @@ def test_watch_a_planned_run_as_a_user_types_it(run, call, tmp_path):
 def test_the_guide_is_the_run_s_policy_and_reward_critic(run):
     learned = learned_in(run, "plan with")
     env = surefoot.make("RCCar", **TASK)
-    know, actions = task_knowledge(env, "ego"), action_spec(env.single_action_space)
+    know, actions = task_model(env, "ego"), action_spec(env.single_action_space)
     guide = guide_in(learned, know, actions, deterministic=True)
     obs = np.random.default_rng(0).normal(size=(3, know.observation_size)).astype(np.float32)
     arrays = learned.last.arrays
@@ -341,6 +341,6 @@ def test_the_planner_that_is_timed_plans_for_all(monkeypatch):
         sac=SACLearnerConfig(hidden=(4,)),
     )
     env = surefoot.make("PointGoal", observation="paper")
-    know, actions = task_knowledge(env, "paper"), action_spec(env.single_action_space)
+    know, actions = task_model(env, "paper"), action_spec(env.single_action_space)
     assert benchmark_planner.plans_per_second(config, know, actions, 3) == 6.0
     assert seen[0].action.shape == (3, 2) and np.isfinite(seen[0].value).all()

@@ -56,7 +56,7 @@ def epochs(config, seeds):
         max_episode_steps=STEPS,
         observation=model if model != "black-box" else "ego",
     )
-    know = lambda env: runs.task_knowledge(env, config.model)
+    know = lambda env: runs.task_model(env, config.model)
     return mbppo_lagrangian.epochs(config, make, know, seeds)
 
 

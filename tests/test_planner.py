@@ -13,7 +13,14 @@ from scipy.stats import halfnorm
 
 from surefoot.core.spaces import ActionSpec
 from surefoot.world.model import BlackBox
-from surefoot.world.planner import PlannerConfig, evaluate, middle, plan, weights, worst_cost
+from surefoot.world.planner import (
+    PlannerConfig,
+    evaluate,
+    initial_mean,
+    plan,
+    weights,
+    worst_cost,
+)
 from toys import linear_ensemble
 
 BOX = ActionSpec(1, low=(-1.0,), high=(2.0,))
@@ -139,7 +146,7 @@ def test_the_next_plan_starts_where_this_one_goes_on_and_bounds_are_reached_not_
     grows = linear_ensemble(np.zeros((1, 3, 1)), np.ones((1, 1)), 1)
     config = PlannerConfig(horizon=4, particles=1, iterations=20, kappa=15.0, smoothing=0.5)
     know = known(lambda s, a, t: a[1] - (a[0] - s[0] / 10) ** 2, lambda s, a, t: jnp.zeros(1))
-    start = middle(config, box, 3)
+    start = initial_mean(config, box, 3)
     np.testing.assert_array_equal(start, np.tile([0.5, -2.25], (3, 4, 1)))
     found = jax.jit(
         lambda key: plan(config, know, box, grows, jnp.full((3, 1), 2.0), start, None, None, key)
@@ -182,7 +189,7 @@ def test_a_policy_that_knows_the_way_is_listened_to():
     @jax.jit
     def find(knows, key):
         policy = lambda obs, key: jnp.where(knows, 0.7, 3.0) + jnp.zeros((len(obs), 1))
-        start = middle(config, BOX, 2)
+        start = initial_mean(config, BOX, 2)
         return plan(config, know, BOX, line(), jnp.zeros((2, 1)), start, policy, None, key)
 
     found = find(True, jax.random.key(0))
@@ -280,7 +287,7 @@ def drive(config, price, first, key):
         p = state[:, :2] + DT * v
         return (jnp.concatenate([p, v], 1), found.mean), (p, found)
 
-    begin = (first, middle(config, PLANE, len(first)))
+    begin = (first, initial_mean(config, PLANE, len(first)))
     _, (places, found) = jax.lax.scan(step, begin, jax.random.split(key, T))
     return -0.1 * jnp.square(places - GOAL).sum((0, 2)), places, found
 
@@ -338,9 +345,9 @@ def test_the_worst_case_of_following_a_policy():
 
 def test_actions_that_cannot_be_planned_are_refused():
     with pytest.raises(ValueError, match="a choice among 4"):
-        middle(PlannerConfig(), ActionSpec(4, discrete=True), 1)
+        initial_mean(PlannerConfig(), ActionSpec(4, discrete=True), 1)
     with pytest.raises(ValueError, match="must be finite"):
-        middle(PlannerConfig(), ActionSpec(1, low=(-1.0,), high=(np.inf,)), 1)
+        initial_mean(PlannerConfig(), ActionSpec(1, low=(-1.0,), high=(np.inf,)), 1)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from surefoot.envs.rc_car import dynamics
-from surefoot.envs.rc_car.env import RCCarConfig, RCCarEnv, RCCarKnowledge
+from surefoot.envs.rc_car.env import RCCarConfig, RCCarEnv, RCCarModel
 from surefoot.envs.rc_car.solver import integrate
 
 
@@ -276,7 +276,7 @@ def test_picture_shows_car_and_circle():
 def test_knowledge_replays_real_steps():
     """Told the true change, the imagined step is the real one."""
     env = RCCarEnv(num_envs=6, seed=3)
-    knowledge = RCCarKnowledge(env.config)
+    knowledge = RCCarModel(env.config)
     env.reset()
     rng = np.random.default_rng(1)
     far = jnp.full(3, 100.0)
@@ -285,7 +285,7 @@ def test_knowledge_replays_real_steps():
     @jax.vmap
     def imagine(before, after):
         truth = knowledge.target(before, after, 0.0, 0.0, False)
-        state = knowledge.revive(jax.random.key(0), before[None])[0]
+        state = knowledge.restore(jax.random.key(0), before[None])[0]
         state, *rest = knowledge.advance(state, None, truth, None, (-far, far))
         return state, knowledge.observe(state), *rest
 
@@ -301,7 +301,7 @@ def test_knowledge_replays_real_steps():
 
 
 def test_knowledge_turns_targets_into_the_cars_frame():
-    knowledge = RCCarKnowledge(RCCarConfig())
+    knowledge = RCCarModel(RCCarConfig())
     before = jnp.array([1.0, 1.0, pi / 2, 1.0, 0.0, 0.5])
     after = jnp.array([0.9, 1.2, pi / 2 + 0.1, 1.5, 0.2, 0.4])  # 0.2 ahead (north), 0.1 to the left
     np.testing.assert_allclose(
@@ -315,7 +315,7 @@ def test_knowledge_turns_targets_into_the_cars_frame():
 
 
 def test_knowledge_starts_where_resets_do():
-    records = np.asarray(RCCarKnowledge(RCCarConfig()).initial_records(jax.random.key(0), 20_000))
+    records = np.asarray(RCCarModel(RCCarConfig()).initial_records(jax.random.key(0), 20_000))
     middle = np.array([-1.0, 0, 1.5 * pi, 1.0, 0, 0])
     half = np.array([0.25, 0, pi / 3, 1.0, 0.6, 2.0])
     assert (np.abs(records - middle) <= half + 1e-5).all()

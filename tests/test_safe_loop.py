@@ -18,7 +18,7 @@ from surefoot.core.snapshot import Saved, to_arrays
 from surefoot.core.spaces import ActionSpec
 from surefoot.envs.gym.adapters import adapt
 from surefoot.runs.folder import RunFolder
-from surefoot.runs.train import PLANNED_EPISODES, evaluate, make_task, task_knowledge
+from surefoot.runs.train import PLANNED_EPISODES, evaluate, make_task, task_model
 from surefoot.world.model import BlackBox
 from surefoot.world.planner import PlannerConfig
 from toys import Drift, TwoState, linear_ensemble
@@ -27,7 +27,7 @@ TINY_LOOP = replace(TINY["safe-loop"], steps=120)
 
 
 def run(config, saved=None, seeds=(0, 1)):
-    make_env, know = make_task("PointGoal", TASK), lambda env: task_knowledge(env, config.model)
+    make_env, know = make_task("PointGoal", TASK), lambda env: task_model(env, config.model)
     return safe_loop.epochs(config, make_env, know, list(seeds), saved)
 
 
@@ -83,7 +83,7 @@ def test_a_run_on_a_black_box():
         TINY_LOOP, model="black-box", steps=80, planner=replace(TINY_LOOP.planner, kind="cem")
     )
     make_env = lambda n, _: adapt(Drift, num_envs=n)
-    know = lambda env: task_knowledge(env, config.model)
+    know = lambda env: task_model(env, config.model)
     *_, last = safe_loop.epochs(config, make_env, know, [0])
     (row,) = last.metrics
     assert all(np.isfinite(row[name]) for name in safe_loop.PLANNED)

@@ -91,7 +91,7 @@ def test_the_gap_over_three_batches_by_hand():
     totals 6, 5, 0.5; variances 4, 2, 0.75; weights 1, 1.5, 1.75; so means 6, 10/3, 2/7 and
     errors 2, sqrt(2) / 1.5, sqrt(0.75) / 1.75.
     """
-    gap = trust.Gap.none(2)
+    gap = trust.CostBias.none(2)
     np.testing.assert_array_equal(gap.value(), [0.0, 0.0])
     batches = [(10.0, 2.0, 4.0), (8.0, 1.0, 6.0), (3.0, 0.5, 5.0)]
     expected = [4.0, 10 / 3 - 2**0.5 / 1.5, 0.0]
@@ -105,13 +105,13 @@ def test_the_gap_over_three_batches_by_hand():
 
 
 def test_without_memory_only_the_last_batch_counts():
-    gap = trust.Gap.none(1).seen(jnp.array([50.0]), jnp.array([1.0]), jnp.array([0.0]), 0.0)
+    gap = trust.CostBias.none(1).seen(jnp.array([50.0]), jnp.array([1.0]), jnp.array([0.0]), 0.0)
     gap = gap.seen(jnp.array([7.0]), jnp.array([1.0]), jnp.array([4.0]), 0.0)
     np.testing.assert_allclose(gap.value(), [2.0])
 
 
 def test_costs_are_put_right_by_the_gap_and_never_negative():
-    gap = trust.Gap.none(2).seen(
+    gap = trust.CostBias.none(2).seen(
         jnp.array([12.0, 1.0]), jnp.array([1.0, 1.0]), jnp.array([8.0, 9.0]), 0.0
     )
     np.testing.assert_allclose(trust.cost_estimate(jnp.array([10.0, 5.0]), gap), [13.0, 0.0])
@@ -129,5 +129,5 @@ def test_costs_are_put_right_by_the_gap_and_never_negative():
 )
 def test_real_and_imagined_cost_have_parted(real, error, imagined, apart):
     one = lambda x: jnp.array([x])
-    found = trust.parted(one(real), one(error), one(imagined), one(18.0))
+    found = trust.mismatched(one(real), one(error), one(imagined), one(18.0))
     assert found.tolist() == [apart]

@@ -12,13 +12,13 @@ from surefoot.algorithms.mbppo_lagrangian import World
 from surefoot.core.snapshot import to_arrays
 from surefoot.core.spaces import action_spec
 from surefoot.runs.checkpoint import Checkpoint, write_checkpoint
-from surefoot.runs.train import task_knowledge
+from surefoot.runs.train import task_model
 
 
 def untrained_run(path, env, task, model_name="black-box", algorithm="mbppo-lagrangian", **info):
     """The checkpoint of a run of two seeds that has learned nothing, as training leaves it."""
     config = replace(TINY["mbppo-lagrangian"], model=model_name)
-    know = task_knowledge(env, model_name)
+    know = task_model(env, model_name)
     world = World(know, action_spec(env.single_action_space), 20)
     begin = jax.jit(jax.vmap(lambda key: mbppo_lagrangian.init(config, world, 1, key)[0]))
     state = begin(jax.random.split(jax.random.key(0), 2))

@@ -13,7 +13,7 @@ from surefoot.algorithms.common import TrainingFault, all_finite
 from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.learn.ppo import Learner
 from surefoot.world import fitting, trust
-from surefoot.world.trust import Gap
+from surefoot.world.trust import CostBias
 
 
 def rows(experience: Experience, collector: Collector) -> dict[str, np.ndarray]:
@@ -111,15 +111,15 @@ def add_metrics(
     practice: Practice,
     fitted: fitting.FitMetrics,
     real: dict[str, np.ndarray],
-    gap: trust.Gap,
+    gap: trust.CostBias,
 ) -> None:
     """Add to each seed's row what was imagined, and whether it parts from what was real.
 
     Of several constraints the largest imagined cost, as of the real ones.
     """
     first, last = practice.first, practice.last
-    model, gaps = np.asarray(fitted.holdout_mse).mean(-1), np.asarray(jax.vmap(Gap.value)(gap))
-    parted = trust.parted(
+    model, gaps = np.asarray(fitted.holdout_mse).mean(-1), np.asarray(jax.vmap(CostBias.value)(gap))
+    parted = trust.mismatched(
         real["cost"], real["cost_error"], first["imagined_cost"], config.cost_limit
     )
     for s, row in enumerate(metrics):
@@ -134,8 +134,8 @@ def add_metrics(
             "performance_ratio": float(last["performance_ratio"][s]),
             "kl": float(last["kl"][s]),
             "entropy": float(last["entropy"][s]),
-            "gap": float(gaps[s].sum()),
-            "parted": int(np.any(parted[s])),
+            "cost_bias": float(gaps[s].sum()),
+            "cost_mismatch": int(np.any(parted[s])),
         }
 
 

@@ -35,7 +35,7 @@ from surefoot.world import ensemble as ensembles
 from surefoot.world import fitting, trust
 from surefoot.world.ensemble import Ensemble
 from surefoot.world.imagination import Rollout, imagine
-from surefoot.world.model import Knowledge
+from surefoot.world.model import TaskModel
 
 
 class Dreams(eqx.Module):
@@ -52,7 +52,7 @@ class State(eqx.Module):
     learner: ppo.Learner
     ensemble: Ensemble
     dreams: Dreams
-    gap: trust.Gap
+    gap: trust.CostBias
     key: Key[Array, ""]
 
 
@@ -71,10 +71,10 @@ def init(
     ensemble = ensembles.init(
         config.ensemble, width, know.target_size, know.binary_size, ensemble_key
     )
-    nowhere = know.revive(key, jnp.zeros((config.rollouts, know.record_size)))
+    nowhere = know.restore(key, jnp.zeros((config.rollouts, know.record_size)))
     dreams = Dreams(nowhere, jnp.full(config.rollouts, -1, jnp.int32))
     memory = memories.empty(world, capacity, config.replay_share > 0)
-    return State(learner, ensemble, dreams, trust.Gap.none(k), key), memory
+    return State(learner, ensemble, dreams, trust.CostBias.none(k), key), memory
 
 
 def fit_world(
@@ -92,7 +92,7 @@ def starting_states(
     config: MBPPOConfig, world: World, past: Past, count: Array, n: int, key: Key[Array, ""]
 ) -> Any:
     """Line 6: s0 ~ mu, and a share of past real states."""
-    fresh_key, old_key, revive_key = jax.random.split(key, 3)
+    fresh_key, old_key, restore_key = jax.random.split(key, 3)
     old = round(config.replay_share * n)
     fresh = world.knowledge.initial_records(fresh_key, n - old)
     if fresh is None:
@@ -101,7 +101,7 @@ def starting_states(
     if old:
         index = jax.random.randint(old_key, (old,), 0, count)
         fresh = jnp.concatenate([fresh, past.records[index]])
-    return world.knowledge.revive(revive_key, fresh)
+    return world.knowledge.restore(restore_key, fresh)
 
 
 def next_dreams(
@@ -254,7 +254,7 @@ def improvement(
 def epochs(
     config: MBPPOConfig,
     make_env: Callable[[int, str], Any],
-    make_knowledge: Callable[[Any], Knowledge],
+    make_knowledge: Callable[[Any], TaskModel],
     seeds: list[int],
     saved: Saved | None = None,
 ) -> Iterator[Epoch]:

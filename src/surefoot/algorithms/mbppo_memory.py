@@ -14,13 +14,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from surefoot.core.spaces import ActionSpec
-from surefoot.world.model import Knowledge, targets_of
+from surefoot.world.model import TaskModel, targets_of
 
 
 class World(eqx.Module):
     """What stays the same during training; static for the compiler."""
 
-    knowledge: Knowledge = eqx.field(static=True)
+    knowledge: TaskModel = eqx.field(static=True)
     actions: ActionSpec = eqx.field(static=True)
     episode_steps: int = eqx.field(static=True)
 

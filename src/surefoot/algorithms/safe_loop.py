@@ -46,7 +46,7 @@ from surefoot.learn.sac import Learner, SACLearnerConfig, to_box
 from surefoot.world import ensemble as ensembles
 from surefoot.world import fitting, planner
 from surefoot.world.ensemble import Ensemble, EnsembleConfig
-from surefoot.world.model import Knowledge
+from surefoot.world.model import TaskModel
 from surefoot.world.planner import PlannerConfig
 
 PLANNED = ("planned_value", "planned_cost", "safe_plans")
@@ -132,7 +132,7 @@ def init(config: SafeLoopConfig, world: World, key: Key[Array, ""]) -> State:
             know.binary_size,
             ensemble_key,
         ),
-        planner.middle(config.planner, world.actions, config.environments),
+        planner.initial_mean(config.planner, world.actions, config.environments),
         key,
     )
 
@@ -151,14 +151,14 @@ def decide(
 
     Metrics are means over the environments.
     """
-    key, revive_key, plan_key = jax.random.split(key, 3)
-    begin = planner.middle(config.planner, world.actions, config.environments)
+    key, restore_key, plan_key = jax.random.split(key, 3)
+    begin = planner.initial_mean(config.planner, world.actions, config.environments)
     plan = planner.plan(
         config.planner,
         world.knowledge,
         world.actions,
         ensemble,
-        world.knowledge.revive(revive_key, records),
+        world.knowledge.restore(restore_key, records),
         jnp.where(fresh[:, None, None], begin, mean),
         lambda obs, key: to_box(world.actions, learner.sample(obs, key)),
         learner.value,
@@ -182,7 +182,7 @@ def refit(
 def epochs(
     config: SafeLoopConfig,
     make_env: Callable[[int, str], Any],
-    make_knowledge: Callable[[Any], Knowledge],
+    make_knowledge: Callable[[Any], TaskModel],
     seeds: list[int],
     saved: Saved | None = None,
 ) -> Iterator[Epoch]:

@@ -16,7 +16,7 @@ from surefoot.core.spaces import action_spec
 from surefoot.envs.task import find_task
 from surefoot.learn.ppo import Learner
 from surefoot.runs.device import device_name
-from surefoot.runs.train import make_task, task_knowledge
+from surefoot.runs.train import make_task, task_model
 from surefoot.world.ensemble import Ensemble, predict_all
 from surefoot.world.imagination import REACH, imagine
 
@@ -43,7 +43,7 @@ def benchmark(task: str) -> dict[str, Any]:
     config = preset("mbppo-lagrangian", "default", task, jax.default_backend())
     env = make_task(task, {})(1, config.model)
     world = World(
-        task_knowledge(env, config.model), action_spec(env.single_action_space),
+        task_model(env, config.model), action_spec(env.single_action_space),
         env.max_episode_steps,
     )  # fmt: skip
 
@@ -53,7 +53,7 @@ def benchmark(task: str) -> dict[str, Any]:
         state, _ = mbppo_lagrangian.init(config, world, 1, keys[0])
         starts = world.knowledge.initial_records(keys[1], config.rollouts)
         assert starts is not None  # the default preset knows its tasks' initial states
-        return state.learner, state.ensemble, world.knowledge.revive(keys[2], starts)
+        return state.learner, state.ensemble, world.knowledge.restore(keys[2], starts)
 
     learner, ensemble, states = begin(jax.random.key(0))
     per_call = config.rollouts * config.horizon

@@ -13,11 +13,11 @@ from surefoot.core.spaces import ActionSpec, action_spec
 from surefoot.learn import sac
 from surefoot.runs.device import device_name
 from surefoot.runs.folder import config_dict
-from surefoot.runs.train import make_task, task_knowledge
+from surefoot.runs.train import make_task, task_model
 from surefoot.world import ensemble as ensembles
 from surefoot.world import planner
 from surefoot.world.ensemble import Ensemble
-from surefoot.world.model import Knowledge
+from surefoot.world.model import TaskModel
 from surefoot.world.planner import Plan
 
 TASK = "PointGoal"
@@ -42,7 +42,7 @@ def benchmark(num_envs: tuple[int, ...] | None = None) -> Iterator[dict[str, Any
             raise ValueError(f"num_envs={n} must be from 1 to {MOST_ENVS:,}")
     config = preset("safe-loop", "paper", TASK, jax.default_backend())
     env = make_task(TASK, {})(1, config.model)
-    know, actions = task_knowledge(env, config.model), action_spec(env.single_action_space)
+    know, actions = task_model(env, config.model), action_spec(env.single_action_space)
     for n in chosen:
         per_second = plans_per_second(config, know, actions, n)
         yield {
@@ -63,7 +63,7 @@ def benchmark(num_envs: tuple[int, ...] | None = None) -> Iterator[dict[str, Any
         }
 
 
-def plans_per_second(config: SafeLoopConfig, know: Knowledge, actions: ActionSpec, n: int) -> float:
+def plans_per_second(config: SafeLoopConfig, know: TaskModel, actions: ActionSpec, n: int) -> float:
     """How many plans n environments make together in a second."""
     width = know.feature_size + actions.size
 
@@ -74,7 +74,7 @@ def plans_per_second(config: SafeLoopConfig, know: Knowledge, actions: ActionSpe
             sac.init(config.sac, know.observation_size, actions.size, keys[0]),
             ensembles.init(config.ensemble, width, know.target_size, know.binary_size, keys[1]),
             know.initial_records(keys[2], n),
-            planner.middle(config.planner, actions, n),
+            planner.initial_mean(config.planner, actions, n),
         )
 
     @jax.jit
@@ -85,13 +85,13 @@ def plans_per_second(config: SafeLoopConfig, know: Knowledge, actions: ActionSpe
         mean: Float[Array, "n H A"],
         key: Key[Array, ""],
     ) -> Plan:
-        revive_key, plan_key = jax.random.split(key)
+        restore_key, plan_key = jax.random.split(key)
         return planner.plan(
             config.planner,
             know,
             actions,
             ensemble,
-            know.revive(revive_key, records),
+            know.restore(restore_key, records),
             mean,
             lambda obs, key: sac.to_box(actions, learner.sample(obs, key)),
             learner.value,

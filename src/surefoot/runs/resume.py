@@ -17,14 +17,14 @@ from surefoot.runs.info import check_checkpoint, check_info, config_in, read_inf
 from surefoot.runs.keeper import policy_in
 from surefoot.runs.listing import is_run, read_result
 from surefoot.runs.train import MakeEnv, train_to_the_end
-from surefoot.world.model import Knowledge
+from surefoot.world.model import TaskModel
 
 
 def resume(
     run: str | Path,
     make_env: MakeEnv | None = None,
     steps: int | None = None,
-    knowledge: Callable[[Any], Knowledge] | None = None,
+    knowledge: Callable[[Any], TaskModel] | None = None,
     quiet: bool = False,
 ) -> Path:
     """Go on with a run from its last checkpoint, as if it had never stopped.

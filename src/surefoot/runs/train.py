@@ -16,8 +16,8 @@ from surefoot.algorithms.presets import MODEL_BASED, MODEL_FREE
 from surefoot.algorithms.presets import preset as preset_config
 from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.core.snapshot import Saved
-from surefoot.envs.navigation.goal_model import goal_knowledge
-from surefoot.envs.rc_car.env import RCCarKnowledge
+from surefoot.envs.navigation.goal_model import goal_model
+from surefoot.envs.rc_car.env import RCCarModel
 from surefoot.envs.task import find_task, make
 from surefoot.runs import asked
 from surefoot.runs.checkpoint import Checkpoint
@@ -27,7 +27,7 @@ from surefoot.runs.folder import RunFolder, config_dict
 from surefoot.runs.info import read_info
 from surefoot.runs.interrupt import stop_at_once
 from surefoot.use.evaluate import evaluate_policy
-from surefoot.world.model import BlackBox, Knowledge
+from surefoot.world.model import BlackBox, TaskModel
 from surefoot.world.planner import PlannerConfig
 
 MakeEnv = Callable[[int], Any]
@@ -45,7 +45,7 @@ def train(
     out: str | Path | None = None,
     config: Any = None,
     task_options: dict[str, Any] | None = None,
-    knowledge: Callable[[Any], Knowledge] | None = None,
+    knowledge: Callable[[Any], TaskModel] | None = None,
     quiet: bool = False,
     tensorboard: bool = False,
     checkpoint_every: float | None = None,
@@ -118,7 +118,7 @@ def train_to_the_end(
     info: dict[str, Any],
     config: Any,
     task: str | MakeEnv,
-    knowledge: Callable[[Any], Knowledge] | None,
+    knowledge: Callable[[Any], TaskModel] | None,
     last: Checkpoint | None,
     notes: list[str],
     quiet: bool,
@@ -129,8 +129,8 @@ def train_to_the_end(
     """
     seeds, options = info["seeds"], info["task_options"]
 
-    def telling(env: Any) -> Knowledge:
-        told = knowledge(env) if knowledge else task_knowledge(env, config.model)
+    def telling(env: Any) -> TaskModel:
+        told = knowledge(env) if knowledge else task_model(env, config.model)
         info["known"] = list(told.known)
         folder.write_json("config.json", info)
         return told
@@ -170,7 +170,7 @@ def _epochs(
     config: Any,
     seeds: list[int],
     options: dict[str, Any],
-    make_knowledge: Callable[[Any], Knowledge],
+    make_knowledge: Callable[[Any], TaskModel],
     saved: Saved | None,
 ) -> Iterator[Epoch]:
     """The training loop of the config's algorithm."""
@@ -193,15 +193,15 @@ def make_task(task: str, options: dict[str, Any]) -> Callable[[int, str | None],
     return make_env
 
 
-def task_knowledge(env: Any, model: str) -> Knowledge:
+def task_model(env: Any, model: str) -> TaskModel:
     """What is known of one of Surefoot's tasks; of any other environment, nothing."""
     config = getattr(env, "config", None)
     if model == "black-box" or config is None:
         size = env.single_observation_space.shape[0]
         return BlackBox(size, tuple(env.cost_names))
     if hasattr(env, "robot"):
-        return goal_knowledge(config, model)
-    return RCCarKnowledge(config)
+        return goal_model(config, model)
+    return RCCarModel(config)
 
 
 def load_policies(path: str | Path) -> tuple[RunFolder, dict[str, Any], Any]:

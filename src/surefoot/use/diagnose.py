@@ -12,12 +12,12 @@ from surefoot.algorithms.mbppo_host import rows
 from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.core.spaces import action_spec
 from surefoot.runs.keeper import policy_in
-from surefoot.runs.train import EVALUATION_SEED, MakeEnv, make_task, task_knowledge
+from surefoot.runs.train import EVALUATION_SEED, MakeEnv, make_task, task_model
 from surefoot.use.labels import feature_names, output_names
 from surefoot.use.model import ensembles_in, learned_in
 from surefoot.use.trial import Judge, Trial
 from surefoot.world.diagnostics import LEVELS
-from surefoot.world.model import Knowledge
+from surefoot.world.model import TaskModel
 
 
 def diagnose(
@@ -26,7 +26,7 @@ def diagnose(
     seed: int = EVALUATION_SEED,
     horizon: int | None = None,
     make_env: MakeEnv | None = None,
-    knowledge: Callable[[Any], Knowledge] | None = None,
+    knowledge: Callable[[Any], TaskModel] | None = None,
 ) -> dict[str, Any]:
     """Hold the model of a run's last checkpoint against fresh real episodes of its policy.
 
@@ -69,7 +69,7 @@ def diagnose(
     env = (
         make_env(count) if make_env else make_task(task, info["task_options"])(count, config.model)
     )
-    know = knowledge(env) if knowledge else task_knowledge(env, config.model)
+    know = knowledge(env) if knowledge else task_model(env, config.model)
     if list(know.known) != info["known"]:
         raise ValueError(
             f"knowledge: the model of {run} was told {info['known']}, not {list(know.known)}; "

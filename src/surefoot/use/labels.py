@@ -1,32 +1,32 @@
 """Readable names for what a learned model takes and says."""
 
-from surefoot.envs.navigation.goal_model import EgoKnowledge, PaperKnowledge
+from surefoot.envs.navigation.goal_model import EgoGoalModel, PaperGoalModel
 from surefoot.envs.navigation.robots import Robot
-from surefoot.envs.rc_car.env import RCCarKnowledge
-from surefoot.world.model import BlackBox, Knowledge
+from surefoot.envs.rc_car.env import RCCarModel
+from surefoot.world.model import BlackBox, TaskModel
 
 MOTION = ["forward", "left", "turn"]
 
 
-def feature_names(knowledge: Knowledge) -> list[str]:
+def feature_names(knowledge: TaskModel) -> list[str]:
     """Names of the model's inputs, actions aside."""
-    if isinstance(knowledge, EgoKnowledge):
+    if isinstance(knowledge, EgoGoalModel):
         return _body(knowledge.robot)
-    if isinstance(knowledge, PaperKnowledge):
+    if isinstance(knowledge, PaperGoalModel):
         return _paper(knowledge)
-    if isinstance(knowledge, RCCarKnowledge):
+    if isinstance(knowledge, RCCarModel):
         return ["velocity x", "velocity y", "yaw rate"]
     kind = "observation" if isinstance(knowledge, BlackBox) else "feature"
     return _numbered(kind, knowledge.feature_size)
 
 
-def output_names(knowledge: Knowledge) -> list[str]:
+def output_names(knowledge: TaskModel) -> list[str]:
     """Names of what the model says: Gaussian outputs, then binary ones. Features mean changes."""
     features = feature_names(knowledge)
     size = knowledge.target_size + knowledge.binary_size
-    if isinstance(knowledge, EgoKnowledge | RCCarKnowledge):
+    if isinstance(knowledge, EgoGoalModel | RCCarModel):
         return features + MOTION
-    if isinstance(knowledge, PaperKnowledge):
+    if isinstance(knowledge, PaperGoalModel):
         return features
     if isinstance(knowledge, BlackBox):
         signals = [] if knowledge.reward_fn else ["reward"]
@@ -47,7 +47,7 @@ def _body(robot: Robot) -> list[str]:
     return base + _numbered("joint", joints) + _numbered("joint speed", joints) + ["height"]
 
 
-def _paper(knowledge: PaperKnowledge) -> list[str]:
+def _paper(knowledge: PaperGoalModel) -> list[str]:
     """As `goal.paper_state` puts them together."""
     axes = {"velocity": ["x", "y"], "yaw_rate": [""], "magnetometer": ["x", "y", "z"]}
     sensors = [

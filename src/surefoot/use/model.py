@@ -20,7 +20,7 @@ from surefoot.runs.folder import RunFolder
 from surefoot.runs.info import check_checkpoint, check_info, config_in
 from surefoot.world import ensemble as ensembles
 from surefoot.world.ensemble import Ensemble
-from surefoot.world.model import Knowledge
+from surefoot.world.model import TaskModel
 
 
 class Learned(NamedTuple):
@@ -53,7 +53,7 @@ def learned_in(run: str | Path, purpose: str) -> Learned:
     return Learned(last, info, config_in(info, folder.path))
 
 
-def ensembles_in(learned: Learned, know: Knowledge, actions: ActionSpec) -> Ensemble:
+def ensembles_in(learned: Learned, know: TaskModel, actions: ActionSpec) -> Ensemble:
     """The ensembles of all seeds, with a leading axis of them."""
     sizes = know.feature_size + actions.size, know.target_size, know.binary_size
     begin = lambda key: ensembles.init(learned.config.ensemble, *sizes, key)
@@ -73,7 +73,7 @@ class Guide(NamedTuple):
 
 
 def guide_in(
-    learned: Learned, know: Knowledge, actions: ActionSpec, deterministic: bool = False
+    learned: Learned, know: TaskModel, actions: ActionSpec, deterministic: bool = False
 ) -> Guide:
     """The policies and reward critics of a run; `deterministic` ones do what is most probable."""
     if isinstance(learned.config, SafeLoopConfig):
@@ -94,7 +94,7 @@ def guide_in(
     )
 
 
-def _ppo_learner(learned: Learned, know: Knowledge, actions: ActionSpec) -> ppo.Learner:
+def _ppo_learner(learned: Learned, know: TaskModel, actions: ActionSpec) -> ppo.Learner:
     config, k = learned.config, len(know.cost_names)
     sizes = know.observation_size, actions.size, actions.discrete, k
     begin = lambda key: ppo.init(config.ppo, config.multiplier, *sizes, key)
@@ -102,7 +102,7 @@ def _ppo_learner(learned: Learned, know: Knowledge, actions: ActionSpec) -> ppo.
     return _like(learned, "state/learner", begin, parts)
 
 
-def _sac_learner(learned: Learned, know: Knowledge, actions: ActionSpec) -> sac.Learner:
+def _sac_learner(learned: Learned, know: TaskModel, actions: ActionSpec) -> sac.Learner:
     begin = lambda key: sac.init(learned.config.sac, know.observation_size, actions.size, key)
     return _like(learned, "state/sac/learner", begin, ("networks", "targets"))
 

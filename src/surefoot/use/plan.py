@@ -16,12 +16,12 @@ from surefoot.core.policy import Policy
 from surefoot.core.spaces import ActionSpec, action_spec
 from surefoot.runs.folder import config_from
 from surefoot.runs.keeper import policy_in
-from surefoot.runs.train import check_which, make_task, task_knowledge
+from surefoot.runs.train import check_which, make_task, task_model
 from surefoot.use.evaluate import evaluate_policy
 from surefoot.use.model import Guide, ensembles_in, guide_in, learned_in
 from surefoot.world import planner
 from surefoot.world.ensemble import Ensemble
-from surefoot.world.model import Knowledge
+from surefoot.world.model import TaskModel
 from surefoot.world.planner import Plan, PlannerConfig
 
 How = Literal["look-ahead", "filter"]
@@ -56,7 +56,7 @@ class Planned(NamedTuple):
 
     env: Any
     seeds: list[int]
-    knowledge: Knowledge
+    knowledge: TaskModel
     policy: Policy
     config: PlannerConfig
     pilot: "Pilot"
@@ -84,7 +84,7 @@ def with_planner(
     chosen = list(range(len(info["seeds"]))) if which is None else [which]
     seeds, config = [info["seeds"][i] for i in chosen], config or usual_planner(info)
     env = make_task(info["task"], info["task_options"])(len(chosen) * per_seed, model)
-    know, actions = task_knowledge(env, model), action_spec(env.single_action_space)
+    know, actions = task_model(env, model), action_spec(env.single_action_space)
     pick = lambda tree: jax.tree.map(lambda x: x[np.array(chosen)], tree)
     guide = guide_in(learned, know, actions, deterministic)
     guide = guide._replace(learner=pick(guide.learner))
@@ -115,7 +115,7 @@ class Pilot:
     def __init__(
         self,
         config: PlannerConfig,
-        knowledge: Knowledge,
+        knowledge: TaskModel,
         actions: ActionSpec,
         ensemble: Ensemble,
         guide: Guide,
@@ -127,7 +127,7 @@ class Pilot:
         self._config, self._know, self._actions, self._guide = config, knowledge, actions, guide
         self._learned = ensemble, guide.learner
         self._policy, self._keys, self._greedy = policy, keys, deterministic
-        planner.middle(config, actions, 1)  # actions that cannot be planned are refused here
+        planner.initial_mean(config, actions, 1)  # actions that cannot be planned are refused here
         self._plan = over_seeds(self._plan_one, len(keys), shared=(3,))
         self._risk = over_seeds(self._risk_one, len(keys), shared=(3,))
         self._steps, self._followed, self._safe = 0, 0, 0
@@ -137,7 +137,7 @@ class Pilot:
     def take_over(self, collector: Collector, steps: int) -> Act:
         """What acts for the next `steps` steps of a collector, which must know the model's task."""
         many, n = len(collector.seeds), collector.per_seed
-        begin = np.asarray(planner.middle(self._config, self._actions, n))
+        begin = np.asarray(planner.initial_mean(self._config, self._actions, n))
         self._begin = np.broadcast_to(begin, (many, *begin.shape))
         self._mean: Any = self._begin
         self._collector = collector
@@ -221,13 +221,13 @@ class Pilot:
     ) -> Plan:
         """The plans of one seed."""
         guide = self._guide
-        revive_key, plan_key = jax.random.split(jax.random.fold_in(key, t))
+        restore_key, plan_key = jax.random.split(jax.random.fold_in(key, t))
         return planner.plan(
             self._config,
             self._know,
             self._actions,
             ensemble,
-            self._know.revive(revive_key, records),
+            self._know.restore(restore_key, records),
             mean,
             lambda obs, key: guide.policy(learner, obs, key),
             lambda obs, key: guide.value(learner, obs, key),
@@ -244,13 +244,13 @@ class Pilot:
         action: Float[Array, "n A"],
     ) -> Float[Array, " n"]:
         """What the actions of one seed's policy might cost."""
-        revive_key, risk_key = jax.random.split(jax.random.fold_in(key, t))
+        restore_key, risk_key = jax.random.split(jax.random.fold_in(key, t))
         return planner.worst_cost(
             self._config,
             self._know,
             self._actions,
             ensemble,
-            self._know.revive(revive_key, records),
+            self._know.restore(restore_key, records),
             action,
             lambda obs, key: self._guide.policy(learner, obs, key),
             risk_key,

@@ -10,10 +10,10 @@ from jaxtyping import Array, Float, Key
 
 from surefoot.algorithms.collect import Experience
 from surefoot.core.spaces import ActionSpec
-from surefoot.envs.navigation.goal_model import EgoKnowledge, PaperKnowledge
+from surefoot.envs.navigation.goal_model import EgoGoalModel, PaperGoalModel
 from surefoot.world.diagnostics import OneStep, Replay, one_step, replay, rollout_rmse
 from surefoot.world.ensemble import Ensemble
-from surefoot.world.model import Knowledge, State, targets_of
+from surefoot.world.model import State, TaskModel, targets_of
 
 ROLLOUTS = 600
 # No robot meets goals faster than this, so that many are enough to hand over.
@@ -96,17 +96,17 @@ def goals_to_come(
 class Judge:
     """Tries models of one task, each on real steps of its own."""
 
-    def __init__(self, knowledge: Knowledge, actions: ActionSpec, horizon: int):
-        self._has_goals = isinstance(knowledge, EgoKnowledge | PaperKnowledge)
-        if isinstance(knowledge, EgoKnowledge | PaperKnowledge):
+    def __init__(self, knowledge: TaskModel, actions: ActionSpec, horizon: int):
+        self._has_goals = isinstance(knowledge, EgoGoalModel | PaperGoalModel)
+        if isinstance(knowledge, EgoGoalModel | PaperGoalModel):
             spare = max(knowledge.spare, horizon // STEPS_PER_GOAL)
             knowledge = replace(knowledge, spare=spare)
         self.knowledge: Any = knowledge
         self.actions, self.horizon = actions, horizon
         # The paper's features hold the goal, so they jump when it is met.
-        self._jumps = isinstance(knowledge, PaperKnowledge)
+        self._jumps = isinstance(knowledge, PaperGoalModel)
         self._one_step, self._replay = jax.jit(self._judge_steps), jax.jit(self._judge_rollouts)
-        self._revive = jax.jit(self.knowledge.revive)
+        self._restore_states = jax.jit(self.knowledge.restore)
 
     def __call__(
         self, model: Ensemble, seen: Experience, real: dict[str, np.ndarray], s: int, key: Any
@@ -125,7 +125,7 @@ class Judge:
             name: real[name][s].reshape(*seen.ended[s].shape, -1) for name in ("before", "after")
         }
         start_key, roll_key = jax.random.split(key)
-        states = self._revive(start_key, records["before"][cut.start, cut.place])
+        states = self._restore_states(start_key, records["before"][cut.start, cut.place])
         comparable = cut.within
         if self._has_goals:
             states, same = self._tell_goals(states, records["before"], seen.ended[s], cut)

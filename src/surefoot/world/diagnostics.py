@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, Key, Shaped
 from surefoot.core.spaces import ActionSpec
 from surefoot.world.ensemble import Ensemble, predict_all
 from surefoot.world.imagination import imagine
-from surefoot.world.model import Bounds, Knowledge, State
+from surefoot.world.model import Bounds, State, TaskModel
 
 LEVELS = (0.5, 0.9, 0.95)
 # Half-width, in standard deviations, of the central interval of each level.
@@ -93,7 +93,7 @@ class Replay(eqx.Module):
 
 
 def replay(
-    knowledge: Knowledge,
+    knowledge: TaskModel,
     actions: ActionSpec,
     ensemble: Ensemble,
     states: State,
@@ -115,7 +115,7 @@ def replay(
         return obs[:, 0].astype(jnp.int32) if actions.discrete else obs[:, :width]
 
     orders = jnp.moveaxis(taken.reshape(horizon, size, width).astype(jnp.float32), 0, 1)
-    follower = cast(Knowledge, _Follower(knowledge, look))
+    follower = cast(TaskModel, _Follower(knowledge, look))
     rollout, _ = imagine(
         follower, actions, ensemble, policy,
         _Following(states, orders, jnp.zeros(size, jnp.int32)), horizon, key,
@@ -136,7 +136,7 @@ class _Following(NamedTuple):
 class _Follower:
     """A knowledge whose policy sees the action to take, and behind it what is looked at."""
 
-    inner: Knowledge
+    inner: TaskModel
     look: Callable[[State], Array]
 
     @property

@@ -10,7 +10,7 @@ from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 
 from surefoot.core.spaces import ActionSpec
 from surefoot.world.ensemble import Ensemble, predict_elites_shared, predict_member_index
-from surefoot.world.model import Knowledge, State
+from surefoot.world.model import State, TaskModel
 
 Policy = Callable[[Float[Array, "B O"], Key[Array, ""]], Shaped[Array, "B ..."]]
 # Imagined features stay within this many deviations of the data.
@@ -39,7 +39,7 @@ class Rollout(eqx.Module):
 
 
 def imagine(
-    knowledge: Knowledge,
+    knowledge: TaskModel,
     actions: ActionSpec,
     ensemble: Ensemble,
     policy: Policy,
@@ -83,7 +83,7 @@ class Followed(eqx.Module):
 
 
 def follow(
-    knowledge: Knowledge,
+    knowledge: TaskModel,
     actions: ActionSpec,
     ensemble: Ensemble,
     taken: Shaped[Array, "T B ..."],
@@ -109,7 +109,7 @@ def follow(
 
 
 def _answer(
-    knowledge: Knowledge, ensemble: Ensemble, member: Int[Array, ""] | None
+    knowledge: TaskModel, ensemble: Ensemble, member: Int[Array, ""] | None
 ) -> Callable[..., tuple[State, Array, Array, Array]]:
     """How the learned world answers encoded actions: next states, reward, costs and termination."""
     features = knowledge.feature_size

@@ -1,6 +1,6 @@
 """What is known of a task, and what is left to the networks.
 
-A task may hand over a `Knowledge`: pure functions for the parts it knows. `BlackBox` knows nothing
+A task may hand over a `TaskModel`: pure functions for the parts it knows. `BlackBox` knows nothing
 but observations, and learns everything: next observation, reward, costs, termination.
 """
 
@@ -16,7 +16,7 @@ State = Any
 Bounds = tuple[Float[Array, " F"], Float[Array, " F"]]
 
 
-class Knowledge(Protocol):
+class TaskModel(Protocol):
     """How a learned model and a task fit together. Functions take one state; vmap for many.
 
     A *record* is a real state as it is kept in memory, a flat vector; a *state* is whatever
@@ -56,7 +56,7 @@ class Knowledge(Protocol):
         """Initial states as resets draw them; None if only real resets can tell."""
         ...
 
-    def revive(self, key: Key[Array, ""], records: Float[Array, "N R"]) -> State:
+    def restore(self, key: Key[Array, ""], records: Float[Array, "N R"]) -> State:
         """States to start imagining from."""
         ...
 
@@ -173,7 +173,7 @@ class BlackBox:
     def initial_records(self, key: Key[Array, ""], n: int) -> None:
         return None
 
-    def revive(self, key: Key[Array, ""], records: Float[Array, "N R"]) -> Float[Array, "N R"]:
+    def restore(self, key: Key[Array, ""], records: Float[Array, "N R"]) -> Float[Array, "N R"]:
         return records
 
     def features(self, state: Float[Array, " O"]) -> Float[Array, " O"]:
@@ -217,7 +217,7 @@ class BlackBox:
 
 
 def targets_of(
-    knowledge: Knowledge,
+    knowledge: TaskModel,
     before: Float[Array, "N R"],
     after: Float[Array, "N R"],
     reward: Float[Array, " N"],

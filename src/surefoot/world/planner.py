@@ -19,7 +19,7 @@ from surefoot.core.config import check_types
 from surefoot.core.spaces import ActionSpec
 from surefoot.world.ensemble import Ensemble, rounded
 from surefoot.world.imagination import Policy, follow, imagine
-from surefoot.world.model import Knowledge, State
+from surefoot.world.model import State, TaskModel
 
 Value = Callable[[Float[Array, "B O"], Key[Array, ""]], Float[Array, " B"]]
 # In units of an action's range: proposals never become so narrow that rounding tells them apart.
@@ -114,7 +114,7 @@ class Plan(eqx.Module):
     """Share of the plans of the last iteration that were safe."""
 
 
-def middle(config: PlannerConfig, actions: ActionSpec, n: int) -> Float[Array, "N H A"]:
+def initial_mean(config: PlannerConfig, actions: ActionSpec, n: int) -> Float[Array, "N H A"]:
     """Where to start planning in n environments that have just begun an episode."""
     low, high = _bounds(actions)
     return jnp.tile((low + high) / 2, (n, config.horizon, 1))
@@ -122,7 +122,7 @@ def middle(config: PlannerConfig, actions: ActionSpec, n: int) -> Float[Array, "
 
 def plan(
     config: PlannerConfig,
-    knowledge: Knowledge,
+    knowledge: TaskModel,
     actions: ActionSpec,
     ensemble: Ensemble,
     states: State,
@@ -181,7 +181,9 @@ def plan(
     which = jnp.where(costs[0] <= config.cost_threshold, 0, _best(config, values, costs))
     chosen, promised, worst = _pick([plans, values, costs], which)
     chosen = jnp.moveaxis(jnp.clip(chosen, low, high), 1, 0)
-    later = jnp.concatenate([chosen[:, 1:], middle(config, actions, chosen.shape[0])[:, :1]], 1)
+    later = jnp.concatenate(
+        [chosen[:, 1:], initial_mean(config, actions, chosen.shape[0])[:, :1]], 1
+    )
     return Plan(
         action=chosen[:, 0],
         mean=chosen + (later - chosen) / config.hold,
@@ -194,7 +196,7 @@ def plan(
 
 def evaluate(
     config: PlannerConfig,
-    knowledge: Knowledge,
+    knowledge: TaskModel,
     actions: ActionSpec,
     ensemble: Ensemble,
     states: State,
@@ -245,7 +247,7 @@ def weights(
 
 def worst_cost(
     config: PlannerConfig,
-    knowledge: Knowledge,
+    knowledge: TaskModel,
     actions: ActionSpec,
     ensemble: Ensemble,
     states: State,
@@ -293,7 +295,7 @@ def _bounds(actions: ActionSpec) -> tuple[Float[Array, " A"], Float[Array, " A"]
 
 def _proposals(
     config: PlannerConfig,
-    knowledge: Knowledge,
+    knowledge: TaskModel,
     actions: ActionSpec,
     ensemble: Ensemble,
     states: State,

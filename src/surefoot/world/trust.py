@@ -17,7 +17,7 @@ def performance_ratio(
     return jnp.mean(new > old)
 
 
-class Gap(eqx.Module):
+class CostBias(eqx.Module):
     """Real minus imagined episode cost, averaged over real batches with fading memory."""
 
     total: Float[Array, " k"]
@@ -27,9 +27,9 @@ class Gap(eqx.Module):
     weight: Float[Array, ""]
 
     @staticmethod
-    def none(k: int) -> "Gap":
+    def none(k: int) -> "CostBias":
         """Before the first real batch."""
-        return Gap(jnp.zeros(k), jnp.zeros(k), jnp.zeros(()))
+        return CostBias(jnp.zeros(k), jnp.zeros(k), jnp.zeros(()))
 
     def seen(
         self,
@@ -37,9 +37,9 @@ class Gap(eqx.Module):
         error: Float[Array, " k"],
         imagined: Float[Array, " k"],
         memory: float,
-    ) -> "Gap":
+    ) -> "CostBias":
         """The gap after another real batch, whose mean cost has the given standard error."""
-        return Gap(
+        return CostBias(
             memory * self.total + (real - imagined),
             memory**2 * self.variance + error**2,
             memory * self.weight + 1.0,
@@ -56,7 +56,7 @@ class Gap(eqx.Module):
         return jnp.sign(mean) * jnp.maximum(jnp.abs(mean) - error, 0.0)
 
 
-def cost_estimate(imagined: Float[Array, " k"], gap: Gap) -> Float[Array, " k"]:
+def cost_estimate(imagined: Float[Array, " k"], gap: CostBias) -> Float[Array, " k"]:
     """Episode costs of the present policy: imagined, put right by what imagination got wrong.
 
     For the policy that last met the real world this is its real cost (as far as it is known); later
@@ -65,7 +65,7 @@ def cost_estimate(imagined: Float[Array, " k"], gap: Gap) -> Float[Array, " k"]:
     return jnp.maximum(imagined + gap.value(), 0.0)
 
 
-def parted(
+def mismatched(
     real: Float[Array | np.ndarray, "*S k"],
     real_error: Float[Array | np.ndarray, "*S k"],
     imagined: Float[Array | np.ndarray, "*S k"],

@@ -2,9 +2,9 @@
 
 Two models of the robot share this knowledge (`world.knowledge` says what each function is for):
 
-- `EgoKnowledge`: the network predicts only the robot's own motion in its own frame; hazards and
+- `EgoGoalModel`: the network predicts only the robot's own motion in its own frame; hazards and
   goal are transformed exactly.
-- `PaperKnowledge`: the network predicts the paper's 42-number state, ego hazards and goal included;
+- `PaperGoalModel`: the network predicts the paper's 42-number state, ego hazards and goal included;
   reward and cost come from the predicted position and the known layout.
 """
 
@@ -73,7 +73,7 @@ def arrive(
 
 
 @dataclass(frozen=True)
-class _GoalKnowledge:
+class _GoalModel:
     config: GoalConfig
     """The task; its observation must be the one of this model."""
     spare: int = 16
@@ -112,7 +112,7 @@ class _GoalKnowledge:
 
 
 @dataclass(frozen=True)
-class EgoKnowledge(_GoalKnowledge):
+class EgoGoalModel(_GoalModel):
     """Only the robot's own motion is learned: change of body, ego displacement, change of yaw."""
 
     name = "ego"
@@ -143,7 +143,7 @@ class EgoKnowledge(_GoalKnowledge):
         body = jnp.tile(jnp.asarray(resting_body(self.config.robot)), (n, 1))
         return [layouts.robot, layouts.heading[:, None], body]
 
-    def revive(self, key: Key[Array, ""], records: Float[Array, "N R"]) -> EgoState:
+    def restore(self, key: Key[Array, ""], records: Float[Array, "N R"]) -> EgoState:
         """Imagined states that start from records."""
         body = slice(3, 3 + self.robot.proprioception)
         build = lambda r, s: EgoState(r[:2], r[2], r[body], self._course(r, s))
@@ -190,7 +190,7 @@ class EgoKnowledge(_GoalKnowledge):
 
 
 @dataclass(frozen=True)
-class PaperKnowledge(_GoalKnowledge):
+class PaperGoalModel(_GoalModel):
     """The paper's state: sensors, ego goal, ego hazards, (cos, -sin), world position."""
 
     name = "paper"
@@ -230,7 +230,7 @@ class PaperKnowledge(_GoalKnowledge):
         parts = [sensors[name] for name in self.robot.paper_sensors]
         return [*parts, ego, jnp.stack([cos, -sin], 1), layouts.robot]
 
-    def revive(self, key: Key[Array, ""], records: Float[Array, "N R"]) -> PaperState:
+    def restore(self, key: Key[Array, ""], records: Float[Array, "N R"]) -> PaperState:
         """Imagined states that start from records."""
         build = lambda r, s: PaperState(r[: self.feature_size], self._course(r, s))
         return jax.vmap(build)(records, self._spare(key, records))
@@ -273,9 +273,9 @@ def resting_body(robot: str) -> np.ndarray:
     return robots.read_body(robots.ROBOTS[robot], qpos, np.zeros((1, model.nv)))[3][0].astype("f4")
 
 
-def goal_knowledge(config: GoalConfig, model: str) -> EgoKnowledge | PaperKnowledge:
+def goal_model(config: GoalConfig, model: str) -> EgoGoalModel | PaperGoalModel:
     """The knowledge of a Goal task for the model named `ego` or `paper`."""
-    kinds = {"ego": EgoKnowledge, "paper": PaperKnowledge}
+    kinds = {"ego": EgoGoalModel, "paper": PaperGoalModel}
     if model not in kinds:
         raise ValueError(f"model={model!r} is not one of ego, paper")
     return kinds[model](replace(config, observation=model))

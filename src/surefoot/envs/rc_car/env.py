@@ -161,7 +161,7 @@ class RCCarEnv(TaskEnv):
 
 
 @dataclass(frozen=True)
-class RCCarKnowledge:
+class RCCarModel:
     """What is known of the task, as pure JAX functions of one state (batch them with vmap).
 
     Only the car's motion is learned: the change of its velocities, its displacement in its own
@@ -190,7 +190,7 @@ class RCCarKnowledge:
         uniform = jax.random.uniform(key, (n, DRAWS))
         return dynamics.initial_state(jnp, uniform, c.radius, c.target_speed, c.spread)
 
-    def revive(self, key: Key[Array, ""], records: Float[Array, "N R"]) -> Float[Array, "N R"]:
+    def restore(self, key: Key[Array, ""], records: Float[Array, "N R"]) -> Float[Array, "N R"]:
         """Imagined states that start from records."""
         return records
 

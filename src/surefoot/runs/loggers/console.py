@@ -128,7 +128,7 @@ class Progress:
         else:
             self.console.print(f"{line}  ({phases})")
         for row in epoch.metrics:
-            if row.get("parted"):
+            if row.get("cost_mismatch"):
                 self.say(
                     f"warning: seed {row['seed']}: real cost {row['cost']:.1f}, imagined "
                     f"{row['imagined_cost_before']:.1f} for the same policy: the model misjudges "
