@@ -102,7 +102,7 @@ def did_you_mean(word: Any, choices: Iterable[str]) -> str:
     """A hint at the nearest choice, to follow a message; empty if none is near."""
     by_lower = {choice.lower(): choice for choice in choices}
     near = get_close_matches(str(word).lower(), by_lower, n=1, cutoff=0.5)
-    return f"; did you mean {by_lower[near[0]]}?" if near else ""
+    return f" (did you mean {by_lower[near[0]]}?)" if near else ""
 
 
 def changed(config: C, changes: Mapping[str, Any]) -> C:

@@ -1,155 +1,280 @@
-"""The tasks by name, and `make`."""
+"""`Task`: everything that belongs to a task, as one value; and the registry of tasks.
 
-from collections.abc import Callable
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
-from difflib import get_close_matches
-from typing import Any
+Whatever a user may name becomes a `Task` in `find_task`, once. Nothing behind it asks what kind of
+task it has. This module imports neither MuJoCo nor JAX.
+"""
 
-from surefoot.envs.base import TaskEnv
-from surefoot.envs.navigation.goal import GoalConfig, GoalEnv, at_level
-from surefoot.envs.rc_car.env import RCCarConfig, RCCarEnv
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from surefoot.core.config import check_choice, did_you_mean, field_help, to_dict
+from surefoot.core.registry import (
+    Registry,
+    absolute_reference,
+    is_reference,
+    load_reference,
+)
+
+if TYPE_CHECKING:
+    from gymnasium.vector import VectorEnv
+
+BLACK_BOX = "black-box"
+"""The model that every task has: observations in, observations out, everything learned."""
+BUILTIN = {
+    "PointGoal": "surefoot.envs.navigation.tasks:POINT_GOAL",
+    "CarGoal": "surefoot.envs.navigation.tasks:CAR_GOAL",
+    "DoggoGoal": "surefoot.envs.navigation.tasks:DOGGO_GOAL",
+    "DoggoGoalOpenAI": "surefoot.envs.navigation.tasks:DOGGO_GOAL_OPENAI",
+    "RCCar": "surefoot.envs.rc_car.task:RC_CAR",
+}
+"""Built-in tasks: the attribute that holds each, loaded on first use."""
+GYMNASIUM_ID = re.compile(r"^([\w.]+:)?([\w\-]+/)?[\w\-.]+-v\d+$")
 
 
 @dataclass(frozen=True)
 class Task:
-    """A task that can be made by name."""
+    """A task that can be trained on.
+
+    `make_envs(options, num_envs=…, seed=…, threads=…, render_mode=…)` returns a vector
+    environment that keeps the contract of `envs.base.TaskEnv` (see `surefoot.adapt`).
+    """
 
     name: str
     summary: str
-    defaults: Any
-    """The task's own config; any field of it is an option."""
-    env: Callable[..., TaskEnv]
-    extra_options: tuple[str, ...] = ()
-    threaded: bool = True
-    """Whether it runs on native threads; the RC car is array code on one."""
+    make_envs: Callable[..., "VectorEnv"]
+    options: Any = None
+    """A config dataclass with the defaults; every field is an option. None: no options."""
+    levels: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    """Named sets of options, chosen by the option `level`."""
+    cost_limits: Mapping[str, float] = field(default_factory=dict)
+    """Limit on the episode cost of each constraint, by name; used if the user gives none."""
+    observations: tuple[str, ...] = ()
+    """Values of the option `observation`, if the task has several."""
+    models: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    """Known models by name: each makes a `world.model.TaskModel` for an environment of the task.
+    `black-box`, which knows nothing, need not be listed."""
+    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Overrides of an algorithm's default settings, by the algorithm's name, with dotted names."""
+    reference: str | None = None
+    """What `find_task` takes to make this task again; None if only Python can."""
+
+    def make(
+        self,
+        num_envs: int = 1,
+        seed: int | None = None,
+        threads: int = 0,
+        render_mode: str | None = None,
+        **options: Any,
+    ) -> Any:
+        """Make `num_envs` environments, stepped together on `threads` threads (0: all cores)."""
+        if isinstance(threads, bool) or not isinstance(threads, int) or threads < 0:
+            raise ValueError(f"threads={threads!r} must be 0 (all cores) or a positive number")
+        return self.make_envs(
+            self.configure(**options),
+            num_envs=num_envs,
+            seed=seed,
+            threads=threads,
+            render_mode=render_mode,
+        )
+
+    def configure(self, **options: Any) -> Any:
+        """The task's config with options changed by name; a ValueError names an unknown one."""
+        names = self.option_names
+        for option in options:
+            if option not in names:
+                known = f" Options: {', '.join(names)}" if names else " It has no options"
+                hint = did_you_mean(option, names)
+                raise ValueError(f"{self.name} has no option {option!r}{hint}.{known}")
+        if self.options is None:
+            return None
+        level = options.pop("level", None)
+        if level is not None and level not in self.levels:
+            raise ValueError(f"level={level!r} must be one of {', '.join(map(str, self.levels))}")
+        return replace(self.options, **{**self.levels.get(level, {}), **options})
+
+    @property
+    def option_names(self) -> tuple[str, ...]:
+        names = () if self.options is None else tuple(f.name for f in fields(self.options))
+        return (*names, "level") if self.levels else names
+
+    def check_model(self, model: str) -> None:
+        """Raise a ValueError unless the task has the model."""
+        check_choice("model", model, (*self.models, BLACK_BOX))
+
+    def check_observation(self, observation: str) -> None:
+        """Raise a ValueError unless the task has the observation."""
+        if self.observations:
+            check_choice("observation", observation, self.observations)
 
 
-def _goal(name: str, robot: str, summary: str) -> Task:
-    return Task(name, summary, GoalConfig(robot=robot), GoalEnv, ("level",))
+TASKS: Registry[Task] = Registry(Task, "task", BUILTIN)
 
 
-TASKS: dict[str, Task] = {
-    task.name: task
-    for task in (
-        _goal("PointGoal", "point", "A point robot drives to goals between 15 hazards."),
-        _goal("CarGoal", "car", "A car with two driven wheels drives to goals between 15 hazards."),
-        _goal("DoggoGoal", "doggo", "safety-gymnasium's quadruped walks to goals."),
-        _goal("DoggoGoalOpenAI", "doggo-openai", "OpenAI safety-gym's quadruped walks to goals."),
-        Task(
-            "RCCar",
-            "An RC car circles at target speed; being outside the circle costs.",
-            RCCarConfig(),
-            RCCarEnv,
-            threaded=False,
-        ),
-    )
-}
+def register_task(task: Task) -> Task:
+    """Make a task known by its name, to Python and to commands run in this process.
 
-
-def find_task(name: str) -> Task:
-    """The task called `name`; a ValueError with the nearest names if there is none."""
-    if name in TASKS:
-        return TASKS[name]
-    lower = {known.lower(): known for known in TASKS}
-    near = get_close_matches(str(name).lower(), lower, n=1, cutoff=0.4)
-    hint = f"; did you mean {lower[near[0]]}?" if near else ""
-    raise ValueError(f"unknown task {name!r}{hint} Known: {', '.join(TASKS)}")
-
-
-def task_config(name: str, **options: Any) -> Any:
-    """A task's config with options changed by name."""
-    task = find_task(name)
-    names = [f.name for f in fields(task.defaults)]
-    for option in options:
-        if option not in (*names, *task.extra_options):
-            near = get_close_matches(option, (*names, *task.extra_options), n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ValueError(
-                f"{name} has no option {option!r}{hint} "
-                f"Options: {', '.join((*names, *task.extra_options))}"
-            )
-    values = {n: getattr(task.defaults, n) for n in names}
-    if "level" in options:
-        leveled = at_level(task.defaults, options.pop("level"))
-        values = {n: getattr(leveled, n) for n in names}
-    return type(task.defaults)(**{**values, **options})
-
-
-def make(
-    task: str,
-    num_envs: int = 1,
-    seed: int | None = None,
-    threads: int = 0,
-    render_mode: str | None = None,
-    **options: Any,
-) -> TaskEnv:
-    """Make `num_envs` copies of a task, stepped together on `threads` threads (0: all cores).
-
-    Any field of the task's config is an option: `make("PointGoal", hazards=8, extent=1.5)`. The
-    Goal tasks also take `level=0`, `1` or `2` for the stock hazards-only layouts of 1,000 steps.
+    For the command line, install a package with an entry point in the group `surefoot.tasks`, or
+    name the file: `surefoot train path/to/file.py:TASK`.
     """
-    if isinstance(threads, bool) or not isinstance(threads, int) or threads < 0:
-        raise ValueError(f"threads={threads!r} must be 0 (all cores) or a positive whole number")
-    spec = find_task(task)
-    config = task_config(task, **options)
-    extra = {"threads": threads} if spec.threaded else {}
-    return spec.env(config, num_envs=num_envs, seed=seed, render_mode=render_mode, **extra)
+    return TASKS.register(task.name, replace(task, reference=task.reference or task.name))
+
+
+def find_task(
+    source: "str | Task | Callable[..., Any]",
+    cost: Any = None,
+    cost_limits: Mapping[str, float] | None = None,
+) -> Task:
+    """The task that `source` stands for.
+
+    Args:
+        source: A task, a registered name, a Gymnasium id, a reference to a task or to a function
+            (`path/file.py:make_env`, `package.module:make_env`), or a function. A function takes
+            no argument and makes one environment, or takes a number and makes a vector
+            environment of as many.
+        cost: For Gymnasium environments: where costs come from. A key of `info` (`info:KEY` or
+            several of them), a function of batches (obs, action, next_obs), or a reference to one.
+        cost_limits: Limits by name that replace the task's own.
+    """
+    if isinstance(source, Task):
+        task = source
+    elif callable(source):
+        task = _from_function(source, getattr(source, "__name__", "environment"), None, cost)
+    elif source in TASKS:
+        task = TASKS[source]
+        task = replace(task, reference=task.reference or source)
+    elif GYMNASIUM_ID.match(source):
+        task = _from_gymnasium(source, cost)
+    elif is_reference(source):
+        value = load_reference(source)
+        reference = absolute_reference(source)
+        if isinstance(value, Task):
+            task = replace(value, reference=reference)
+        else:
+            task = _from_function(value, source.rpartition(":")[2], reference, cost)
+    else:
+        TASKS[source]  # raises, with the nearest name
+        raise AssertionError
+    if cost is not None and not isinstance(task.options, GymOptions):
+        raise ValueError(f"cost={cost!r}: {task.name} has its own costs; leave it out")
+    return task if cost_limits is None else replace(task, cost_limits=dict(cost_limits))
+
+
+@dataclass(frozen=True)
+class GymOptions:
+    """Options of a Gymnasium environment."""
+
+    cost: Any = "info:cost"
+    """Where costs come from: info:KEY, several of them, or a reference to a function of batches
+    (obs, action, next_obs)."""
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    """Keyword arguments of `gymnasium.make`, or of the function that makes environments."""
+
+
+def _from_gymnasium(name: str, cost: Any) -> Task:
+    import gymnasium
+
+    def make_one(**kwargs: Any) -> Any:
+        try:
+            return gymnasium.make(name, disable_env_checker=True, **kwargs)
+        except (gymnasium.error.Error, ImportError) as error:
+            raise ValueError(f"task={name!r}: gymnasium cannot make it: {error}") from error
+
+    return _from_function(make_one, name.rpartition("/")[2].rpartition(":")[2], name, cost)
+
+
+def _from_function(function: Any, name: str, reference: str | None, cost: Any) -> Task:
+    if not callable(function):
+        raise ValueError(
+            f"task={reference or name!r} is a {type(function).__name__}, not a function"
+        )
+    takes_count = _takes_count(function)
+
+    def make_envs(
+        options: GymOptions,
+        num_envs: int,
+        seed: int | None = None,
+        threads: int = 0,
+        render_mode: str | None = None,
+    ) -> Any:
+        from surefoot.envs.gym.adapters import adapt
+
+        kwargs = dict(options.kwargs)
+        if render_mode is not None:
+            kwargs["render_mode"] = render_mode
+        made = function(num_envs, **kwargs) if takes_count else lambda: function(**kwargs)
+        return adapt(
+            made, cost=_cost(options.cost), num_envs=None if takes_count else num_envs, seed=seed
+        )
+
+    options = GymOptions() if cost is None else GymOptions(cost=cost)
+    summary = f"The Gymnasium environment {name}."
+    return Task(name, summary, make_envs, options, reference=reference)
+
+
+def _takes_count(function: Callable[..., Any]) -> bool:
+    """Whether a function must be given the number of environments."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return False
+    return any(
+        p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+        for p in parameters
+    )
+
+
+def _cost(cost: Any) -> Any:
+    """A cost as `adapt` takes it."""
+    if isinstance(cost, list | tuple):
+        return tuple(_cost(one) for one in cost)
+    if isinstance(cost, str) and not cost.startswith("info:") and is_reference(cost):
+        return load_reference(cost)
+    return cost.removeprefix("info:") if isinstance(cost, str) else cost
+
+
+def make(task: str | Task, num_envs: int = 1, **options: Any) -> Any:
+    """Make `num_envs` copies of a task, stepped together.
+
+    Args:
+        task: Whatever `find_task` takes: a name, a Gymnasium id, a reference.
+        num_envs: Number of environments.
+        **options: `seed`, `threads` (0: all cores), `render_mode`, and the task's own options:
+            `make("PointGoal", hazards=8, extent=1.5)`, `make("PointGoal", level=1)`.
+    """
+    return find_task(task).make(num_envs, **options)
 
 
 def describe(task: Task) -> dict[str, Any]:
     """A task in plain values, for `surefoot envs --json`."""
-    env = task.env(task.defaults, num_envs=1)
-    documented = _field_docs(type(task.defaults))
-    options = [
-        {
-            "name": f.name,
-            "default": _plain(getattr(task.defaults, f.name)),
-            "help": documented.get(f.name, ""),
+    env = task.make()
+    sizes = {"default": env.single_observation_space.shape[0]}
+    if task.observations:
+        sizes = {
+            name: task.make(observation=name).single_observation_space.shape[0]
+            for name in task.observations
         }
-        for f in fields(task.defaults)
-        if f.default is not MISSING
-    ]
-    sizes = {}
-    for observation in getattr(env, "observations", ("default",)):
-        if observation == "default":
-            sizes[observation] = env.single_observation_space.shape[0]
-        else:
-            sizes[observation] = make(
-                task.name, observation=observation
-            ).single_observation_space.shape[0]
+    documented = {} if task.options is None else field_help(type(task.options))
     return {
         "name": task.name,
         "id": f"surefoot/{task.name}-v0",
         "summary": task.summary,
         "observations": sizes,
+        "models": [*task.models, BLACK_BOX],
         "actions": env.single_action_space.shape[0],
         "action_low": env.single_action_space.low.tolist(),
         "action_high": env.single_action_space.high.tolist(),
         "costs": list(env.cost_names),
+        "cost_limits": dict(task.cost_limits),
         "max_episode_steps": env.max_episode_steps,
-        "options": options,
+        "options": [
+            {"name": name, "default": _plain(value), "help": documented.get(name, "")}
+            for name, value in ({} if task.options is None else vars(task.options)).items()
+        ],
     }
 
 
 def _plain(value: Any) -> Any:
-    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
-
-
-def _field_docs(config: type) -> dict[str, str]:
-    """The docstring line under each field of a config dataclass."""
-    import ast
-    import inspect
-    import textwrap
-
-    tree = ast.parse(textwrap.dedent(inspect.getsource(config))).body[0]
-    assert isinstance(tree, ast.ClassDef)
-    docs = {}
-    for field, doc in zip(tree.body, tree.body[1:], strict=False):
-        if (
-            isinstance(field, ast.AnnAssign)
-            and isinstance(field.target, ast.Name)
-            and isinstance(doc, ast.Expr)
-            and isinstance(doc.value, ast.Constant)
-        ):
-            docs[field.target.id] = " ".join(str(doc.value.value).split())
-    return docs
+    return to_dict(value) if is_dataclass(value) else value

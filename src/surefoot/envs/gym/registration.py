@@ -7,12 +7,12 @@ from typing import Any
 
 from gymnasium.envs.registration import register as _register
 
-NAMES = ("PointGoal", "CarGoal", "DoggoGoal", "DoggoGoalOpenAI", "RCCar")
+from surefoot.envs.task import BUILTIN
 
 
 def register() -> None:
-    """Register all tasks under the namespace `surefoot`."""
-    for name in NAMES:
+    """Register the built-in tasks under the namespace `surefoot`."""
+    for name in BUILTIN:
         _register(
             f"surefoot/{name}-v0",
             entry_point="surefoot.envs.gym.registration:make_single",

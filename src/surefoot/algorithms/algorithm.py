@@ -1,0 +1,118 @@
+"""`Algorithm`: everything that belongs to an algorithm, as one value; and the registry of them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from surefoot.algorithms.trainer import Problem, Trainer
+from surefoot.core.config import changed, check_choice
+from surefoot.core.registry import Registry
+from surefoot.core.snapshot import Saved
+from surefoot.envs.task import Task
+
+BUILTIN = {
+    "mbppo-lagrangian": "surefoot.algorithms.mbppo_lagrangian:ALGORITHM",
+    "ppo-lagrangian": "surefoot.algorithms.ppo_lagrangian:ALGORITHM",
+    "ppo": "surefoot.algorithms.ppo_lagrangian:PPO",
+    "trpo-lagrangian": "surefoot.algorithms.trpo_lagrangian:ALGORITHM",
+    "cpo": "surefoot.algorithms.cpo:ALGORITHM",
+    "sac": "surefoot.algorithms.sac:ALGORITHM",
+    "safe-loop": "surefoot.algorithms.safe_loop:ALGORITHM",
+}
+DEFAULT = "mbppo-lagrangian"
+CUSTOM = "custom"
+"""What a run records as its preset if it was given a whole config."""
+
+Overrides = Mapping[str, Any]
+"""Settings by dotted name, such as {"ppo.clip": 0.1}."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Overrides of a config's defaults: for all tasks, by device, and by task.
+
+    Later ones win: `settings`, then `devices[device]`, then `tasks[task]`, then
+    `tasks_on[device][task]`, then the task's own (`Task.presets`).
+    """
+
+    settings: Overrides = field(default_factory=dict)
+    devices: Mapping[str, Overrides] = field(default_factory=dict)
+    tasks: Mapping[str, Overrides] = field(default_factory=dict)
+    tasks_on: Mapping[str, Mapping[str, Overrides]] = field(default_factory=dict)
+
+    def of(self, task: str, device: str) -> dict[str, Any]:
+        """All overrides for a task on a device."""
+        return {
+            **self.settings,
+            **self.devices.get(device, {}),
+            **self.tasks.get(task, {}),
+            **self.tasks_on.get(device, {}).get(task, {}),
+        }
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """An algorithm that can be trained with. Its file holds its config, presets and functions."""
+
+    name: str
+    title: str
+    """As in papers."""
+    config: type
+    """Frozen config dataclass with at least `steps` and `cost_limit`."""
+    trainer: Callable[[Any, Problem], Trainer]
+    """`trainer(config, problem)` makes what the shared training loop drives."""
+    environments: Callable[[Any, int], int]
+    """`environments(config, episode_steps)`: how many environments each seed steps."""
+    presets: Mapping[str, Preset] = field(default_factory=lambda: {"default": Preset()})
+    uses_model: bool = False
+    """Whether it learns a model; its config then has `model`, otherwise `observation`."""
+    plans: bool = False
+    """Whether it plans every real step, so that its policy alone is not what was trained."""
+    keeps_limit: Callable[[Any], bool] = lambda config: True
+    """Whether a config keeps the cost limit, or only reports by it."""
+    check: Callable[[Any], None] = lambda config: None
+    """Raises a ValueError if a config contradicts the algorithm."""
+
+    def preset(self, name: str, task: Task, device: str) -> Any:
+        """The config of the preset `name` for a task on a device (cpu or gpu)."""
+        check_choice("preset", name, self.presets)
+        device = "cpu" if device == "cpu" else "gpu"
+        overrides = self.presets[name].of(task.name, device)
+        if name == "default":
+            overrides |= task.presets.get(self.name, {})
+        if self.uses_model and "model" in overrides and overrides["model"] not in task.models:
+            overrides["model"] = "black-box"
+        return changed(self.config(), overrides)
+
+    def sees(self, config: Any) -> str:
+        """The name of the model or observation that decides what the policy sees."""
+        return config.model if self.uses_model else config.observation
+
+
+ALGORITHMS: Registry[Algorithm] = Registry(Algorithm, "algorithm", BUILTIN)
+
+
+def register_algorithm(algorithm: Algorithm) -> Algorithm:
+    """Make an algorithm known by its name in this process.
+
+    For the command line, install a package with an entry point in the group
+    `surefoot.algorithms`, or name the file: `--algorithm path/to/file.py:ALGORITHM`.
+    """
+    return ALGORITHMS.register(algorithm.name, algorithm)
+
+
+def algorithm_of(config: Any) -> Algorithm:
+    """The built-in or registered algorithm that a config is for."""
+    fitting = [a for a in map(ALGORITHMS.__getitem__, ALGORITHMS) if a.config is type(config)]
+    if not fitting:
+        kinds = sorted({ALGORITHMS[name].config.__name__ for name in ALGORITHMS})
+        raise ValueError(f"config={config!r} must be one of {', '.join(kinds)}")
+    return next((a for a in fitting if _accepts(a, config)), fitting[0])
+
+
+def _accepts(algorithm: Algorithm, config: Any) -> bool:
+    try:
+        algorithm.check(config)
+    except ValueError:
+        return False
+    return True

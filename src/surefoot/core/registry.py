@@ -1,0 +1,118 @@
+"""Registries of named values, open to users: by call, by entry point, or by reference to a file.
+
+A *reference* is `path/to/file.py:attribute` or `package.module:attribute`.
+"""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator, Mapping
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from surefoot.core.config import did_you_mean
+
+T = TypeVar("T")
+
+
+def is_reference(text: str) -> bool:
+    """Whether a text has the form of a reference."""
+    source, _, attribute = text.rpartition(":")
+    return bool(source) and attribute.isidentifier()
+
+
+def load_reference(text: str) -> Any:
+    """The attribute that a reference names; a ValueError says what cannot be loaded and why."""
+    source, _, attribute = text.rpartition(":")
+    try:
+        module = _load_file(Path(source)) if source.endswith(".py") else _load_module(source)
+    except Exception as error:
+        raise ValueError(f"{source} cannot be imported: {type(error).__name__}: {error}") from error
+    if not hasattr(module, attribute):
+        names = [name for name in vars(module) if not name.startswith("_")]
+        raise ValueError(f"{source} has no {attribute!r}{did_you_mean(attribute, names)}")
+    return getattr(module, attribute)
+
+
+def absolute_reference(text: str) -> str:
+    """A reference that holds from any working directory."""
+    source, _, attribute = text.rpartition(":")
+    return f"{Path(source).resolve()}:{attribute}" if source.endswith(".py") else text
+
+
+def _load_module(name: str) -> Any:
+    return importlib.import_module(name)
+
+
+def _load_file(path: Path) -> Any:
+    path = path.resolve()
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file {path}")
+    # One module per file: loading it twice would make two versions of each class.
+    name = f"surefoot_user_{path.stem}_{abs(hash(str(path))):x}"
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        # As for a script, files beside it can be imported.
+        sys.path.insert(0, str(path.parent))
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+        finally:
+            sys.path.remove(str(path.parent))
+    return sys.modules[name]
+
+
+class Registry(Generic[T]):
+    """Values by name. Built-in ones are given as references and loaded on first use."""
+
+    def __init__(self, kind: type[T], what: str, builtin: Mapping[str, str]):
+        """`what` names the kind in messages; its plural names the entry-point group."""
+        self._kind, self._what, self._builtin = kind, what, dict(builtin)
+        self._values: dict[str, T] = {}
+
+    def register(self, name: str, value: T, replace: bool = False) -> T:
+        """Add a value; a name in use is refused unless `replace`."""
+        if not replace and (name in self._builtin or name in self._values):
+            raise ValueError(f"{self._what} {name!r} exists already; choose another name")
+        self._values[name] = value
+        return value
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values or name in self._builtin or name in self._entry_points()
+
+    def __iter__(self) -> Iterator[str]:
+        """Names of all values: built-in, installed and registered."""
+        return iter(dict.fromkeys((*self._builtin, *self._entry_points(), *self._values)))
+
+    def __getitem__(self, name: str) -> T:
+        """The value called `name`, or that a reference names."""
+        if name in self._values:
+            return self._values[name]
+        if name in self._builtin:
+            value = load_reference(self._builtin[name])
+        elif is_reference(str(name)):
+            return self._checked(name, load_reference(name))
+        elif name in (installed := self._entry_points()):
+            value = self._checked(name, installed[name].load())
+        else:
+            hint = did_you_mean(name, self)
+            raise ValueError(f"{self._what}={name!r} is unknown{hint}. Known: {', '.join(self)}")
+        return self._values.setdefault(name, value)
+
+    def _checked(self, name: str, value: Any) -> T:
+        if not isinstance(value, self._kind) and callable(value):
+            value = value()
+        if not isinstance(value, self._kind):
+            raise ValueError(
+                f"{self._what}={name!r} is a {type(value).__name__}, not a {self._what}"
+            )
+        return value
+
+    def _entry_points(self) -> dict[str, Any]:
+        return {point.name: point for point in entry_points(group=f"surefoot.{self._what}s")}

@@ -1,0 +1,25 @@
+"""The RC-car task as a `Task` value."""
+
+from typing import Any
+
+from surefoot.envs.rc_car.env import RCCarConfig, RCCarEnv, RCCarModel
+from surefoot.envs.task import Task
+
+
+def _make(options: RCCarConfig, threads: int = 0, **kwargs: Any) -> RCCarEnv:
+    return RCCarEnv(options, **kwargs)  # array code on one thread
+
+
+def _model(env: RCCarEnv) -> RCCarModel:
+    return RCCarModel(env.config)
+
+
+RC_CAR = Task(
+    "RCCar",
+    "An RC car circles at target speed; being outside the circle costs.",
+    _make,
+    options=RCCarConfig(),
+    cost_limits={"outside": 5.0},
+    # The paper's predicts the same numbers on this task.
+    models={"ego": _model, "paper": _model},
+)
