@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from surefoot.core.policy import Policy
+from surefoot.core.policy import VARIANCE_EPSILON, Policy
 from surefoot.core.spaces import ActionSpec
 from surefoot.envs.gym import snapshot as snapshots
 from surefoot.envs.gym.adapted import EnvironmentFault
@@ -321,5 +321,6 @@ def numpy_policy(learner: Learner, actions: ActionSpec) -> Policy:
         np.asarray(actions.low, np.float32),
         np.asarray(actions.high, np.float32),
         None if scale is None else array(scale.mean),
-        None if scale is None else np.sqrt(array(scale.var) + 1e-8),
+        None if scale is None else np.sqrt(array(scale.var) + VARIANCE_EPSILON),
+        kind="categorical" if actor.log_std is None else "gaussian",
     )
