@@ -32,7 +32,7 @@ from surefoot.use.evaluate import evaluate_policy
 from surefoot.use.film import film_run
 from surefoot.use.model import Guide, guide_in, learned_in
 from surefoot.use.plan import Pilot, room
-from surefoot.world.model import BlackBox
+from surefoot.world.black_box import BlackBox
 from surefoot.world.ensemble import EnsembleConfig
 from surefoot.world.planner import PlannerConfig
 from toys import linear_ensemble

@@ -13,7 +13,7 @@ from surefoot.core.spaces import ActionSpec
 from surefoot.envs.gym import snapshot as snapshots
 from surefoot.envs.gym.adapted import EnvironmentFault
 from surefoot.learn.ppo import Learner
-from surefoot.world.model import BlackBox
+from surefoot.world.black_box import BlackBox
 
 STARTS = 512
 Act = Callable[[np.ndarray, int], Any]

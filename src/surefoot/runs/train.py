@@ -27,7 +27,8 @@ from surefoot.runs.folder import RunFolder, config_dict
 from surefoot.runs.info import read_info
 from surefoot.runs.interrupt import stop_at_once
 from surefoot.use.evaluate import evaluate_policy
-from surefoot.world.model import BlackBox, TaskModel
+from surefoot.world.black_box import BlackBox
+from surefoot.world.model import TaskModel
 from surefoot.world.planner import PlannerConfig
 
 MakeEnv = Callable[[int], Any]

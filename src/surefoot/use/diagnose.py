@@ -7,16 +7,13 @@ from typing import Any
 import jax
 import numpy as np
 
-from surefoot.algorithms.collect import Collector
-from surefoot.algorithms.mbppo_host import rows
+from surefoot.algorithms.collect import Collector, Experience
 from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.core.spaces import action_spec
 from surefoot.runs.keeper import policy_in
 from surefoot.runs.train import EVALUATION_SEED, MakeEnv, make_task, task_model
-from surefoot.use.labels import feature_names, output_names
 from surefoot.use.model import ensembles_in, learned_in
-from surefoot.use.trial import Judge, Trial
-from surefoot.world.diagnostics import LEVELS
+from surefoot.world.diagnostics import LEVELS, Diagnostic, RealSteps, Trial
 from surefoot.world.model import TaskModel
 
 
@@ -79,17 +76,17 @@ def diagnose(
     models = ensembles_in(learned, know, actions)
     collector = Collector(env, [seed + s for s in seeds], episodes, know)
     seen = collector.collect(policy_in(last), actions, env.max_episode_steps or 1000)
-    real, judge = rows(seen, collector), Judge(know, actions, length)
+    diagnostic = Diagnostic(know, actions, length)
     trials = []
     for s, number in enumerate(seeds):
         model = jax.tree.map(lambda x, s=s: x[s], models)
         key = jax.random.fold_in(jax.random.key(seed), number)
-        trials.append(judge(model, seen, real, s, key))
+        trials.append(diagnostic(model, real_steps(seen, s), key))
 
     steps = steps_shown(length)
     found = [_numbers(trial, steps) for trial in trials]
     title = f"{task or 'own environment'}, {config.model} model after epoch {last.meta['epoch']}"
-    names = output_names(know)
+    names = list(know.output_names)
     return {
         "run": str(run),
         "epoch": last.meta["epoch"],
@@ -100,13 +97,28 @@ def diagnose(
         "horizon": length,
         "outputs": names[: know.target_size],
         "binary_outputs": names[know.target_size :],
-        "features": feature_names(know),
+        "features": list(know.feature_names),
         "cost_names": list(know.cost_names),
         "steps": steps,
         **_plain(jax.tree.map(_mean, *found)),
         "seeds": [{"seed": s, **_plain(one)} for s, one in zip(seeds, found, strict=True)],
         "figure": str(draw_diagnosis(trials, know.cost_names, title, Path(run) / "diagnosis.png")),
     }
+
+
+def real_steps(experience: Experience, s: int) -> RealSteps:
+    """The real steps of seed number s; observations are the records of a black box."""
+    before = experience.obs if experience.before is None else experience.before
+    after = experience.next_obs if experience.after is None else experience.after
+    return RealSteps(
+        before[s],
+        experience.action[s],
+        experience.reward[s],
+        experience.cost[s],
+        after[s],
+        experience.terminated[s],
+        experience.ended[s],
+    )
 
 
 def steps_shown(horizon: int) -> list[int]:
