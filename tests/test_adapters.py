@@ -84,7 +84,7 @@ def test_single_environments(kind):
     one = adapt(kind(2, LENGTHS[2]))
     one.reset()
     _, reward, _, _, info = one.step(np.array([[0.5]]))
-    assert reward == [201.0] and info["cost"] == pytest.approx([0.701])
+    assert reward == [201.0] and info["cost"] == pytest.approx(np.array([[0.701]]))
 
 
 def test_six_values_by_id():
@@ -158,7 +158,7 @@ def test_dict_observations_and_discrete_actions(vector):
     obs, _ = env.reset()
     np.testing.assert_array_equal(obs, [[1, 0, 0, 1, 2, 3, 4]] * 2)
     obs, *_, info = env.step(np.array([0, 2]))
-    assert list(info["cost"]) == [3, 5]
+    assert info["cost"].tolist() == [[3], [5]]
     np.testing.assert_array_equal(obs, [[1, 0, 0, 1, 2, 3, 4], [0, 0, 1, 1, 2, 3, 4]])
     obs, *_, info = env.step(np.array([1, 1]))
     np.testing.assert_array_equal(info["final_obs"], [[0, 1, 0, 1, 2, 3, 4]] * 2)
@@ -185,11 +185,11 @@ def test_actions_are_given_back_their_shape():
     assert env.action_space.shape == (2, 4)
     env.reset()
     actions = np.arange(8.0).reshape(2, 4)
-    assert list(env.step(actions)[-1]["cost"]) == [2, 6]
+    assert env.step(actions)[-1]["cost"].tolist() == [[2], [6]]
     np.testing.assert_array_equal(actions, np.arange(8.0).reshape(2, 4))
     function = adapt(Shaped, num_envs=2, cost=lambda obs, action, next_obs: action[:, 2])
     function.reset()
-    assert list(function.step(actions)[-1]["cost"]) == [2, 6]
+    assert function.step(actions)[-1]["cost"].tolist() == [[2], [6]]
     with pytest.raises(ValueError, match=r"shape \(2, 2\), not \(2, 4\)"):
         env.step(np.zeros((2, 2)))
     with pytest.raises(ValueError, match="of environment 1 is not in"):
@@ -221,7 +221,7 @@ def test_pendulum_by_id_against_a_plain_loop():
         for s, action in enumerate(actions):
             next_obs, reward, _, truncated, _ = plain.step(action[i])
             assert rewards[s][i] == reward
-            assert costs[s][i] == (abs(next_obs[2]) > 1)
+            assert costs[s][i, 0] == (abs(next_obs[2]) > 1)
             following = plain.reset()[0] if truncated else next_obs  # unseeded
             np.testing.assert_array_equal(obs[s + 1][i], following)
     assert 0 < np.sum(costs) < 2 * 203
@@ -280,4 +280,4 @@ def test_conforming_environments_pass_unchanged():
     np.testing.assert_array_equal(info["final_obs"], [[0], [1]])
     other = adapt(env, cost=lambda o, a, n: n[:, 0])
     other.reset()
-    assert list(other.step(np.zeros((2, 1)))[-1]["cost"]) == [0, 1]
+    assert other.step(np.zeros((2, 1)))[-1]["cost"].tolist() == [[0], [1]]

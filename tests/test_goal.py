@@ -32,7 +32,7 @@ def test_an_episode_depends_on_its_seed_alone(task):
     for t in range(45):
         action = rng.uniform(-1, 1, (1, one.single_action_space.shape[0]))
         obs, reward, _, _, info = one.step(action)
-        np.testing.assert_array_equal(np.r_[obs[0], reward, info["cost"]], many[t + 1][3])
+        np.testing.assert_array_equal(np.r_[obs[0], reward, info["cost"][0]], many[t + 1][3])
 
 
 def test_truncation_and_final_observation():
@@ -255,3 +255,14 @@ def test_streams_continue_from_a_saved_state():
     twister.uniform()
     assert b.drawer(1)(-3, 3) != expected[-1]
     assert expected[400:403] == [twister.uniform() for _ in range(3)]
+
+
+def test_costs_have_one_column_per_constraint_also_when_actions_repeat():
+    env = surefoot.make("PointGoal", num_envs=3, seed=0, action_repeat=2, hazards=1)
+    env.reset()
+    env.hazards = env.place[:, None].copy()
+    env.hazards[2] += 5.0
+    _, _, _, _, info = env.step(np.zeros((3, 2)))
+    assert info["cost"].dtype == np.float64
+    assert info["cost"].tolist() == env.episode_cost.tolist() == [[2.0], [2.0], [0.0]]
+    assert env.scene(0).cost == 2.0

@@ -113,7 +113,7 @@ def test_knowledge_equals_the_environment_on_recorded_states(robot, model):
         move = jax.vmap(knowledge.advance, (0, 0, 0, 0, None))
         nxt, r, c, terminated = move(state, jnp.asarray(rec["act"]), target, none, bounds)
         np.testing.assert_allclose(r, reward, atol=3e-6)
-        np.testing.assert_array_equal(c[:, 0], cost)
+        np.testing.assert_array_equal(c, cost)
         assert not terminated.any()
         met = np.asarray(nxt.course.used) > 0
         np.testing.assert_array_equal(met, rec["met"].astype(bool))

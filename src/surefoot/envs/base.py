@@ -20,7 +20,7 @@ SUMS = ("elapsed", "episode_reward", "episode_cost")
 class TaskEnv(VectorEnv):
     """N copies of a task, stepped together.
 
-    - `info["cost"]` holds the cost of the step, float64 [N] (or [N, k] for k constraints).
+    - `info["cost"]` holds the costs of the step, float64 [N, k] for the k `cost_names`.
     - An episode that ends is restarted within the same step: `obs` is then the first observation
       of the new episode, `info["final_obs"]` the last one of the old, where `info["_final_obs"]`.
     - Environment i is seeded with `seed + i`; its episodes depend on that number alone.
@@ -77,7 +77,7 @@ class TaskEnv(VectorEnv):
         self._all = np.arange(num_envs)
         self.elapsed = np.zeros(num_envs, dtype=np.int64)
         self.episode_reward = np.zeros(num_envs)
-        self.episode_cost = np.zeros(num_envs)
+        self.episode_cost = np.zeros((num_envs, len(self.cost_names)))
         self.failures = 0  # simulations that MuJoCo gave up on, since the start
         self.streams = Streams(self._seeds(seed))
         self._started = False
@@ -114,7 +114,7 @@ class TaskEnv(VectorEnv):
             ended = terminated | truncated
             r, c, term, trunc = self._advance(actions)
             reward = reward + np.where(ended, 0.0, r)
-            cost = cost + np.where(ended, 0.0, c)
+            cost = cost + np.where(ended[:, None], 0.0, c)
             terminated, truncated = terminated | (term & ~ended), truncated | (trunc & ~ended)
         self.elapsed += self.action_repeat
         truncated = truncated | (self.elapsed >= self.max_episode_steps)
@@ -149,7 +149,8 @@ class TaskEnv(VectorEnv):
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from a snapshot of as many environments of the same task."""
         for name in SUMS:
-            getattr(self, name)[:] = state[name]
+            values = getattr(self, name)
+            values[:] = np.reshape(state[name], values.shape)  # older snapshots have costs [N]
         self.failures = int(state["failures"])
         self.streams.restore(state["streams"])
         self._thaw(state["task"])
@@ -198,7 +199,7 @@ class TaskEnv(VectorEnv):
     def _advance(
         self, actions: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """One step of all: reward [N], cost [N], terminated [N], truncated by a failure [N]."""
+        """One step of all: reward [N], costs [N, k], terminated [N], truncated by a failure [N]."""
         raise NotImplementedError
 
     def _observe(self, ids: np.ndarray) -> np.ndarray:

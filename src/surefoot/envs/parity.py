@@ -86,7 +86,7 @@ def check(path: str | Path) -> Parity:
     _set_state(env, qpos[:-1], qvel[:-1], rec["warm"][:-1])
     env.goal, env.hazards = rec["goal"][:-1], np.repeat(rec["haz"][None], steps, 0)
     env.distance = geometry.distance(np, rec["xpos"][:-1, :2], env.goal)
-    reward, cost, _, _ = env._advance(np.clip(rec["act"], -1, 1))
+    reward, costs, _, _ = env._advance(np.clip(rec["act"], -1, 1))
     met = geometry.distance(np, env.place, rec["goal"][:-1]) <= config.goal_size
     position = env.position
     env.goal = rec["goal"][1:]  # the re-drawn goal is checked on its own, below
@@ -103,7 +103,7 @@ def check(path: str | Path) -> Parity:
         lidar=float(error[:, -lidar:].max()),
         accelerometer=float(error[:, :3].max()),
         sensors=float(error[:, 3:-lidar].max()),
-        cost_mismatches=int((cost != rec["cost"]).sum()),
+        cost_mismatches=int((costs.sum(1) != rec["cost"]).sum()),
         goal_mismatches=int((met != rec["met"].astype(bool)).sum()),
         layout_exact=layout_exact,
         redraws=redraws,

@@ -1,7 +1,7 @@
 """Surefoot's environment contract over anyone's spaces, and the checks on what comes out of them.
 
 The contract is that of Surefoot's own tasks: a `VectorEnv` that resets within the step that ends
-an episode, with `info["cost"]` [N] or [N, k] for every step (the last one of an episode included)
+an episode, with `info["cost"]` [N, k] for every step (the last one of an episode included)
 and the true last observation in `info["final_obs"]` [N, D] where `info["_final_obs"]` [N].
 """
 
@@ -112,7 +112,8 @@ class Adapted(VectorEnv):
                     f"the cost function gave shape {cost.shape}, not {expected}: one cost for each "
                     f"environment and each name in cost_names={self.cost_names}"
                 )
-        info: dict[str, Any] = {"cost": self._checked("cost", cost)}
+        costs = np.asarray(cost, np.float64).reshape(self.num_envs, len(self.cost_names))
+        info: dict[str, Any] = {"cost": self._checked("cost", costs)}
         self._checked("reward", reward)
         ended = terminated | truncated
         obs = next_obs
@@ -138,7 +139,7 @@ class Adapted(VectorEnv):
             if field == "observation":
                 name = _observation_name(self._observed, rest[0])
             elif field == "cost":
-                name = f"cost {self.cost_names[rest[0] if rest else 0]!r}"
+                name = f"cost {self.cost_names[rest[0]]!r}"
             else:
                 name = field
             raise self._fault(index, f"{name} is {values[(index, *rest)]}")

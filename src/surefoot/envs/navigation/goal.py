@@ -231,7 +231,7 @@ class GoalEnv(TaskEnv):
             terminated = self._renew_goals(np.flatnonzero(met & ~failed))
         if failed.any():
             reward[failed], cost[failed] = EXCEPTION_REWARD, 1.0
-        return reward, cost, terminated, failed
+        return reward, cost[:, None], terminated, failed
 
     def _simulate(self) -> np.ndarray:
         """The physics of one step; which simulations broke down, [N]."""
@@ -317,7 +317,7 @@ class GoalEnv(TaskEnv):
             step=int(self.elapsed[i]),
             max_steps=c.max_episode_steps,
             reward=float(self.episode_reward[i]),
-            cost=float(self.episode_cost[i]),
+            cost=float(self.episode_cost[i].sum()),
             in_hazard=bool(
                 geometry.hazard_cost(np, one.position[:, :2], one.hazards, c.hazard_size)[0]
             ),

@@ -127,7 +127,7 @@ class RCCarEnv(TaskEnv):
         self.cars = integrate(self.cars, command, c.dt, c.car, c.rtol, c.atol)
         reward, cost = judge(np, c, self.cars)
         never = np.zeros(self.num_envs, dtype=bool)
-        return reward, cost, never, never
+        return reward, cost[:, None], never, never
 
     def _observe(self, ids: np.ndarray) -> np.ndarray:
         return dynamics.observe(np, self.cars[ids], self.config.radius)
@@ -154,7 +154,7 @@ class RCCarEnv(TaskEnv):
             step=int(self.elapsed[i]),
             max_steps=c.max_episode_steps,
             reward=float(self.episode_reward[i]),
-            cost=float(self.episode_cost[i]),
+            cost=float(self.episode_cost[i].sum()),
             in_hazard=bool(cost),
             title="RC car",
         )
