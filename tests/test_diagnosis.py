@@ -11,7 +11,8 @@ from surefoot.algorithms.collect import Experience
 from surefoot.core.spaces import ActionSpec
 from surefoot.envs.navigation.goal import GoalConfig
 from surefoot.envs.navigation.goal_model import EgoGoalModel, PaperGoalModel
-from surefoot.envs.rc_car.env import RCCarConfig, RCCarModel
+from surefoot.envs.rc_car.env import RCCarConfig
+from surefoot.envs.rc_car.model import RCCarModel
 from surefoot.use.diagnose import steps_shown
 from surefoot.use.labels import feature_names, output_names
 from surefoot.use.trial import Judge, Segments, goals_to_come, segments
@@ -20,6 +21,8 @@ from surefoot.world.model import BlackBox
 from toys import linear_ensemble
 
 # One step ahead
+
+OBSERVATION = {EgoGoalModel: "ego", PaperGoalModel: "paper"}
 
 
 def noisy_steps(std: float, n: int = 4000) -> tuple[np.ndarray, np.ndarray]:
@@ -236,7 +239,7 @@ def straight(kind, imagined=STRIDE):
 
     The goal at 1.05 m is met in step 8, at 0.8 m, and the next one lies at 3.05 m.
     """
-    know = kind(GoalConfig(observation=kind.name, hazards=1))
+    know = kind(GoalConfig(observation=OBSERVATION[kind], hazards=1))
     x = STRIDE * np.arange(STEPS + 1)
     goal = np.where(np.arange(STEPS) >= MET, NEXT, 1.05)
     hazard = [0.5, 0.0]
@@ -310,7 +313,7 @@ def test_features_that_hold_the_goal_count_until_someone_meets_it(imagined):
 def test_names_are_as_many_as_numbers():
     for robot in ("point", "car", "doggo"):
         for kind in (EgoGoalModel, PaperGoalModel):
-            know = kind(GoalConfig(robot=robot, observation=kind.name))
+            know = kind(GoalConfig(robot=robot, observation=OBSERVATION[kind]))
             assert len(set(feature_names(know))) == know.feature_size
             assert len(set(output_names(know))) == know.target_size
     assert output_names(RCCarModel(RCCarConfig()))[3:] == ["forward", "left", "turn"]

@@ -17,7 +17,7 @@ from surefoot.algorithms.presets import preset as preset_config
 from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.core.snapshot import Saved
 from surefoot.envs.navigation.goal_model import goal_model
-from surefoot.envs.rc_car.env import RCCarModel
+from surefoot.envs.rc_car.model import RCCarModel
 from surefoot.envs.task import find_task, make
 from surefoot.runs import asked
 from surefoot.runs.checkpoint import Checkpoint

@@ -24,8 +24,6 @@ class TaskModel(Protocol):
     """
 
     @property
-    def name(self) -> str: ...
-    @property
     def known(self) -> tuple[str, ...]:
         """Which parts are known, in words, for reports."""
         ...
@@ -119,8 +117,6 @@ class BlackBox:
     reward_fn: SignalFn | None = None
     cost_fn: SignalFn | None = None
     termination_fn: SignalFn | None = None
-
-    name = "black-box"
 
     @property
     def known(self) -> tuple[str, ...]:
