@@ -9,6 +9,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 from gymnasium.wrappers import TimeLimit
 
+import surefoot
 from scripted import (
     F64,
     LENGTHS,
@@ -55,7 +56,7 @@ def test_async_vector_env(mode):
     assert_same(collected_rows(env), expected_rows())
 
 
-def test_next_step_that_cannot_be_helped():
+def test_unsupported_next_step_environments():
     with pytest.raises(ValueError, match="SAME_STEP"):
         adapt(Passing(SyncVectorEnv(makers())))
     env = AsyncVectorEnv(makers()[:1], shared_memory=False, context="spawn")
@@ -64,7 +65,7 @@ def test_next_step_that_cannot_be_helped():
     env.close()
 
 
-def test_a_mask_that_resets_all_is_noticed():
+def test_a_mask_that_resets_all_is_reported():
     class Deaf(VectorWrapper):
         def reset(self, *, seed=None, options=None):
             return self.env.reset(seed=seed)
@@ -281,3 +282,23 @@ def test_conforming_environments_pass_unchanged():
     other = adapt(env, cost=lambda o, a, n: n[:, 0])
     other.reset()
     assert other.step(np.zeros((2, 1)))[-1]["cost"].tolist() == [[0], [1]]
+
+
+def test_a_wrapped_task_keeps_state_and_outcome():
+    task = surefoot.make("PointGoal", num_envs=2, seed=0, max_episode_steps=2)
+    env = adapt(Passing(task))
+    assert env is not task and env.cost_names == ("hazards",)
+    env.reset()
+    for _ in range(2):
+        *_, info = env.step(np.ones((2, 2)))
+        assert info["cost"].shape == (2, 1)
+    # The episodes ended: the outcome is where they ended, the state where the next ones begin.
+    assert env.outcome is task.outcome
+    assert (env.state().position != env.outcome.position).any()
+    assert not hasattr(adapt(Passing(OldSafetyVector())), "outcome")
+    assert not hasattr(adapt(Script(0, (3,))), "state")
+
+
+def test_a_class_makes_as_many_copies_as_needed():
+    env = adapt(Rich, num_envs=3)
+    assert env.num_envs == 3 and len({id(one) for one in env.envs}) == 3
