@@ -169,7 +169,7 @@ def test_a_known_cost_is_the_environments_own():
     _, _, cost, _ = advance(
         array(obs), array(actions), array(prediction), jnp.ones((8, 2, 1)), bounds
     )
-    np.testing.assert_allclose(cost[:, 0], info["cost"], rtol=1e-5)
+    np.testing.assert_allclose(cost, info["cost"], rtol=1e-5)
 
 
 SIGNALS = {

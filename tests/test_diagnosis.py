@@ -11,7 +11,8 @@ from surefoot.algorithms.collect import Experience
 from surefoot.core.spaces import ActionSpec
 from surefoot.envs.navigation.goal import GoalConfig
 from surefoot.envs.navigation.goal_model import EgoGoalModel, PaperGoalModel
-from surefoot.envs.rc_car.env import RCCarConfig, RCCarModel
+from surefoot.envs.rc_car.env import RCCarConfig
+from surefoot.envs.rc_car.model import RCCarModel
 from surefoot.use.diagnose import real_steps, steps_shown
 from surefoot.world.black_box import BlackBox
 from surefoot.world.diagnostics import Diagnostic, one_step, rollout_rmse, segments
@@ -19,6 +20,8 @@ from surefoot.world.imagination import replay
 from toys import linear_ensemble
 
 # One step ahead
+
+OBSERVATION = {EgoGoalModel: "ego", PaperGoalModel: "paper"}
 
 
 def noisy_steps(std: float, n: int = 4000) -> tuple[np.ndarray, np.ndarray]:
@@ -118,7 +121,7 @@ def test_steps_shown():
 @pytest.mark.parametrize("kind", [EgoGoalModel, PaperGoalModel])
 def test_rollouts_meet_the_goals_of_their_episode(kind):
     """The real goals after the first one of each rollout, then drawn ones."""
-    task_model = kind(GoalConfig(observation=kind.name, hazards=1), spare=3)
+    task_model = kind(GoalConfig(observation=OBSERVATION[kind], hazards=1), spare=3)
     records = np.zeros((6, 1, task_model.record_size), np.float32)
     records[:, 0, -5] = [1, 1, 2, 3, 8, 8]  # x of the goal; the episode ends after step 3
     ended = np.array([False, False, False, True, False, False])[:, None]
@@ -242,7 +245,7 @@ def straight(kind, imagined=STRIDE):
 
     The goal at 1.05 m is met in step 8, at 0.8 m, and the next one lies at 3.05 m.
     """
-    know = kind(GoalConfig(observation=kind.name, hazards=1))
+    know = kind(GoalConfig(observation=OBSERVATION[kind], hazards=1))
     x = STRIDE * np.arange(STEPS + 1)
     goal = np.where(np.arange(STEPS) >= MET, NEXT, 1.05)
     hazard = [0.5, 0.0]
@@ -316,7 +319,7 @@ def test_features_that_hold_the_goal_count_until_someone_meets_it(imagined):
 def test_names_are_as_many_as_numbers():
     for robot in ("point", "car", "doggo"):
         for kind in (EgoGoalModel, PaperGoalModel):
-            task_model = kind(GoalConfig(robot=robot, observation=kind.name))
+            task_model = kind(GoalConfig(robot=robot, observation=OBSERVATION[kind]))
             assert len(set(task_model.feature_names)) == task_model.feature_size
             assert len(set(task_model.output_names)) == task_model.target_size
     assert RCCarModel(RCCarConfig()).output_names[3:] == ("forward", "left", "turn")

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from surefoot.algorithms.presets import ALGORITHMS, preset
 
 import harness
 from harness import came_to, differences
-from surefoot.algorithms.presets import ALGORITHMS, preset
 from surefoot.experiments import sections
 from surefoot.experiments.experiment import Experiment
 from surefoot.experiments.job import Block, Job, with_changes

@@ -11,11 +11,13 @@ import pytest
 from gymnasium.spaces import Box
 from PIL import Image
 from scipy.optimize import linprog
+from surefoot.algorithms.common import seed_keys
+from surefoot.use.model import Guide, guide_in, learned_in
+from surefoot.use.plan import Pilot, room
 
 import surefoot
 from harness import TASK, start
 from surefoot.algorithms.collect import Collector
-from surefoot.algorithms.common import seed_keys
 from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.benchmark import planner as benchmark_planner
 from surefoot.cli.runs import plan_in_full
@@ -30,8 +32,6 @@ from surefoot.use import film
 from surefoot.use import plan as lookahead
 from surefoot.use.evaluate import evaluate_policy
 from surefoot.use.film import film_run
-from surefoot.use.model import Guide, guide_in, learned_in
-from surefoot.use.plan import Pilot, room
 from surefoot.world.black_box import BlackBox
 from surefoot.world.ensemble import EnsembleConfig
 from surefoot.world.planner import PlannerConfig

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from surefoot.algorithms.common import TrainingFault
 
 import surefoot
 from surefoot.algorithms import mbppo_host, mbppo_lagrangian, ppo_lagrangian
 from surefoot.algorithms.collect import Episodes, Experience
-from surefoot.algorithms.common import TrainingFault
 from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.core.policy import Policy

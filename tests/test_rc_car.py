@@ -9,7 +9,8 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from surefoot.envs.rc_car import dynamics
-from surefoot.envs.rc_car.env import RCCarConfig, RCCarEnv, RCCarModel
+from surefoot.envs.rc_car.env import RCCarConfig, RCCarEnv
+from surefoot.envs.rc_car.model import RCCarModel
 from surefoot.envs.rc_car.solver import integrate
 
 
@@ -232,7 +233,7 @@ def test_environment_steps_what_the_parts_say():
     np.testing.assert_allclose(env.state(), after, atol=1e-11)
     distance = np.hypot(after[:, 0], after[:, 1]) - 1
     np.testing.assert_allclose(obs[:, 0], distance, atol=1e-10)
-    np.testing.assert_array_equal(info["cost"], distance >= 0.05)
+    np.testing.assert_array_equal(info["cost"][:, 0], distance >= 0.05)
     np.testing.assert_allclose(
         reward, [dynamics.reward(np, s, 1.0, 1.0) for s in after], atol=1e-10
     )
@@ -273,10 +274,10 @@ def test_picture_shows_car_and_circle():
     assert pictures is not None and len(pictures) == 8 and pictures[0].dtype == np.uint8
 
 
-def test_knowledge_replays_real_steps():
-    """Told the true change, the imagined step is the real one."""
+def test_model_replays_real_steps():
+    """Given the true change, the imagined step is the real one."""
     env = RCCarEnv(num_envs=6, seed=3)
-    knowledge = RCCarModel(env.config)
+    model = RCCarModel(env.config)
     env.reset()
     rng = np.random.default_rng(1)
     far = jnp.full(3, 100.0)
@@ -284,37 +285,37 @@ def test_knowledge_replays_real_steps():
     @jax.jit
     @jax.vmap
     def imagine(before, after):
-        truth = knowledge.target(before, after, 0.0, 0.0, False)
-        state = knowledge.restore(jax.random.key(0), before[None])[0]
-        state, *rest = knowledge.advance(state, None, truth, None, (-far, far))
-        return state, knowledge.observe(state), *rest
+        truth = model.target(before, after, 0.0, 0.0, False)
+        state = model.restore(jax.random.key(0), before[None])[0]
+        state, *rest = model.advance(state, None, truth, None, (-far, far))
+        return state, model.observe(state), *rest
 
     for _ in range(15):
-        before = knowledge.record(env.state())
+        before = model.record(env.state())
         obs, reward, _, _, info = env.step(rng.uniform(-1, 1, (6, 2)))
-        state, sight, imagined, cost, ended = imagine(before, knowledge.record(env.outcome))
+        state, sight, imagined, cost, ended = imagine(before, model.record(env.outcome))
         np.testing.assert_allclose(state, env.outcome, atol=2e-5)
         np.testing.assert_allclose(sight, obs, atol=2e-4)
         np.testing.assert_allclose(imagined, reward, atol=2e-4)
-        np.testing.assert_array_equal(cost[:, 0], info["cost"])
+        np.testing.assert_array_equal(cost, info["cost"])
         assert not ended.any()
 
 
-def test_knowledge_turns_targets_into_the_cars_frame():
-    knowledge = RCCarModel(RCCarConfig())
+def test_model_turns_targets_into_the_cars_frame():
+    model = RCCarModel(RCCarConfig())
     before = jnp.array([1.0, 1.0, pi / 2, 1.0, 0.0, 0.5])
     after = jnp.array([0.9, 1.2, pi / 2 + 0.1, 1.5, 0.2, 0.4])  # 0.2 ahead (north), 0.1 to the left
     np.testing.assert_allclose(
-        knowledge.target(before, after, 0.0, 0.0, False), [0.5, 0.2, -0.1, 0.2, 0.1, 0.1], atol=1e-6
+        model.target(before, after, 0.0, 0.0, False), [0.5, 0.2, -0.1, 0.2, 0.1, 0.1], atol=1e-6
     )
-    np.testing.assert_array_equal(knowledge.features(before), [1.0, 0.0, 0.5])
+    np.testing.assert_array_equal(model.features(before), [1.0, 0.0, 0.5])
     bounds = jnp.zeros(3), jnp.full(3, 1.2)
     prediction = jnp.array([0.5, -0.2, 0.1, 0.2, 0.1, 0.1])
-    state, *_ = knowledge.advance(before, None, prediction, None, bounds)
+    state, *_ = model.advance(before, None, prediction, None, bounds)
     np.testing.assert_allclose(state, [0.9, 1.2, pi / 2 + 0.1, 1.2, 0.0, 0.6], atol=1e-6)
 
 
-def test_knowledge_starts_where_resets_do():
+def test_model_starts_where_resets_do():
     records = np.asarray(RCCarModel(RCCarConfig()).initial_records(jax.random.key(0), 20_000))
     middle = np.array([-1.0, 0, 1.5 * pi, 1.0, 0, 0])
     half = np.array([0.25, 0, pi / 3, 1.0, 0.6, 2.0])

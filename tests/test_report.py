@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from surefoot.algorithms.presets import ALGORITHMS, preset
 
 from surefoot import cli
-from surefoot.algorithms.presets import ALGORITHMS, preset
 from surefoot.report import figures
 from surefoot.report.compare import compare
 from surefoot.report.curves import by_step

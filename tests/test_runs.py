@@ -10,14 +10,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-
-from surefoot.algorithms.collect import Collector, Episodes, Experience
 from surefoot.algorithms.common import new_totals, real_metrics
-from surefoot.algorithms.mbppo_lagrangian import MBPPOConfig
 from surefoot.algorithms.mbppo_memory import kept
 from surefoot.algorithms.model_free import Measured, guess, measure
-from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.algorithms.presets import ALGORITHMS, PRESETS, preset
+
+from surefoot.algorithms.collect import Collector, Episodes, Experience
+from surefoot.algorithms.mbppo_lagrangian import MBPPOConfig
+from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved, to_arrays
 from surefoot.envs.gym.adapters import adapt

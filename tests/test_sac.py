@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 from scipy import integrate, stats
+from surefoot.algorithms.presets import preset
 
 from harness import OFF, SAC, came_to, differences, start
 from surefoot.algorithms import sac as algorithm
 from surefoot.algorithms.off_policy import ReplayMemory, schedule, squashed_policy
-from surefoot.algorithms.presets import preset
 from surefoot.algorithms.sac import SACConfig
 from surefoot.core.policy import Policy
 from surefoot.core.spaces import ActionSpec

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from surefoot.algorithms.mbppo_memory import World
+from surefoot.algorithms.presets import preset
 
 from harness import TASK, TINY, start
 from surefoot.algorithms import sac, safe_loop
-from surefoot.algorithms.mbppo_memory import World
-from surefoot.algorithms.presets import preset
 from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.core.snapshot import Saved, to_arrays
 from surefoot.core.spaces import ActionSpec

@@ -63,14 +63,9 @@ def steps_per_second(
     for action in actions[:8]:
         env.step(action)
     complete = _best(lambda action: env.step(action), actions)
-    batch = getattr(env, "_batch", None)
-    if batch is None:  # a task that does not run on the engine
+    physics = env.physics()
+    if physics is None:
         return {"steps_per_second": num_envs / complete, "overhead_beyond_physics": None}
-
-    def physics(action: np.ndarray) -> None:
-        env._ctrl[:] = action  # type: ignore[attr-defined]
-        batch.step(nstep=env.config.frame_skip, stage=env._stage)  # type: ignore[attr-defined]
-
     overhead = complete / _best(physics, actions) - 1
     return {"steps_per_second": num_envs / complete, "overhead_beyond_physics": overhead}
 

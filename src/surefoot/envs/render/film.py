@@ -88,9 +88,11 @@ def _frames(
 
 
 def _camera(env: TaskEnv, size: int) -> Callable[..., np.ndarray]:
-    if not hasattr(env, "_qpos"):
+    pose = env.pose(0)
+    if pose is None:
         raise ValueError(f"view='camera': {type(env).__name__} has no MuJoCo model; use view='top'")
     from surefoot.envs.render.camera import CameraView
 
-    view = CameraView(env.model, size, size, "track")  # type: ignore[attr-defined]
-    return lambda scene: view.render(env._qpos[0], scene)  # type: ignore[attr-defined]
+    model, qpos = pose
+    view = CameraView(model, size, size, "track")
+    return lambda scene: view.render(qpos, scene)
