@@ -5,7 +5,6 @@ array code over all environments at once.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 from mujoco import MjModel  # pyright: ignore[reportAttributeAccessIssue]
@@ -17,15 +16,6 @@ from surefoot.envs.navigation.goal_rules import OBSERVATIONS, GoalConfig, GoalSt
 from surefoot.envs.navigation.robots import ROBOTS, load_model
 from surefoot.envs.navigation.simulation import Simulation
 from surefoot.envs.render.draw import Scene
-
-
-def at_level(config: GoalConfig, level: int) -> GoalConfig:
-    """The stock hazards-only levels: 0 (no hazards), 1 (8) and 2 (10), all 1,000 steps."""
-    stock = {0: (0, 1.0), 1: (8, 1.5), 2: (10, 2.0)}
-    if level not in stock:
-        raise ValueError(f"level={level!r} must be 0, 1 or 2")
-    hazards, extent = stock[level]
-    return replace(config, hazards=hazards, extent=extent, max_episode_steps=1000)
 
 
 class GoalEnv(TaskEnv):
