@@ -267,8 +267,9 @@ def test_picture_shows_car_and_circle():
     env.reset()
     scenes = [env.scene(i) for i in range(8)]
     x = env.state()[:, 0]  # y is 0 at the start
-    assert [scene.in_hazard for scene in scenes] == (x <= -1.05).tolist()
-    assert scenes[0].circle == (1.0, 0.05) and scenes[0].robot == "rc_car"
+    assert [scene.alert for scene in scenes] == (x <= -1.05).tolist()
+    assert [shape.radius for shape in scenes[0].shapes] == [1.05, 1.0]
+    assert scenes[0].glyph == "rc_car"
     np.testing.assert_array_equal(scenes[3].robot_xy, [x[3], 0.0])
     pictures = env.render()
     assert pictures is not None and len(pictures) == 8 and pictures[0].dtype == np.uint8

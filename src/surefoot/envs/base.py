@@ -5,7 +5,7 @@ the same step and `info` are implemented here, once.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 import numpy as np
 from gymnasium import spaces
@@ -16,10 +16,19 @@ from surefoot.envs.streams import Streams
 if TYPE_CHECKING:
     from mujoco import MjModel  # pyright: ignore[reportAttributeAccessIssue]
 
-    from surefoot.envs.render.draw import Scene
+    from surefoot.envs.render.scene import Scene
 
 EXCEPTION_REWARD = -10.0
 SUMS = ("elapsed", "episode_reward", "episode_cost")
+
+
+class RunningSums(TypedDict):
+    """The fields of a scene that every task fills in the same way."""
+
+    step: int
+    max_steps: int
+    reward: float
+    cost: float
 
 
 class StepResult(NamedTuple):
@@ -208,6 +217,15 @@ class TaskEnv(VectorEnv):
             i, j = np.argwhere(~np.isfinite(a))[0]
             raise ValueError(f"action {j} of environment {i} is {a[i, j]}; it must be finite")
         return np.minimum(np.maximum(a, self._low), self._high)
+
+    def running(self, i: int) -> RunningSums:
+        """Steps and sums of the present episode of environment i, for its scene."""
+        return {
+            "step": int(self.elapsed[i]),
+            "max_steps": self.max_episode_steps,
+            "reward": float(self.episode_reward[i]),
+            "cost": float(self.episode_cost[i].sum()),
+        }
 
     # Hooks that a task must implement.
 
