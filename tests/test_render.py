@@ -5,13 +5,14 @@ import os
 import subprocess
 import sys
 
+import mujoco
 import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
 from surefoot.envs.rc_car.env import RCCarEnv
-from surefoot.envs.render import camera, clip
-from surefoot.envs.render.camera import CameraView, find_backend
+from surefoot.envs.render import clip
+from surefoot.envs.render.camera import CameraView
 from surefoot.envs.render.clip import save_clip
 from surefoot.envs.render.draw import draw, view_of
 from surefoot.envs.render.scene import Circle, DashedSquare, LidarRing, Scene
@@ -322,25 +323,12 @@ ROOM = """
 
 
 def test_camera_view_without_opengl_explains_itself(monkeypatch):
-    mujoco = pytest.importorskip("mujoco")
     monkeypatch.setenv("MUJOCO_GL", "disabled")
-    assert find_backend() is None
     model = mujoco.MjModel.from_xml_string(ROOM)
-    with pytest.raises(RuntimeError, match=r"no OpenGL.*MUJOCO_GL.*disabled.*top-down"):
+    with pytest.raises(RuntimeError, match=r"no OpenGL.*MUJOCO_GL=disabled.*top-down"):
         CameraView(model, 64, 64, "top")
     with pytest.raises(ValueError, match="camera='side' must be one of top"):
         CameraView(model, 64, 64, "side")
-
-
-def test_a_driver_that_crashes_is_no_driver(monkeypatch, capfd):
-    monkeypatch.setattr(camera, "_PROBE", "import os; print('noise', flush=True); os.abort()")
-    monkeypatch.delenv("MUJOCO_GL", raising=False)
-    camera._works.cache_clear()
-    try:
-        assert find_backend() is None
-    finally:
-        camera._works.cache_clear()
-    assert capfd.readouterr() == ("", "")
 
 
 CAMERA = """
@@ -357,13 +345,14 @@ np.save(sys.argv[2], view.render(np.array([0.0, 1.5]), scene))
 """
 
 
-@pytest.mark.skipif(find_backend() is None, reason="no OpenGL on this machine")
 def test_camera_view_shows_robot_hazards_and_goal(tmp_path):
     # In a process of its own: neither the variable it sets nor a context left open may disturb.
     path = tmp_path / "picture.npy"
     done = subprocess.run(
         [sys.executable, "-c", CAMERA, ROOM, path], capture_output=True, text=True
     )
+    if "no OpenGL for the camera view" in done.stderr:
+        pytest.skip("no OpenGL on this machine")
     assert (done.returncode, done.stderr) == (0, "")
     picture = np.load(path).astype(int)
     assert picture.shape == (200, 320, 3)

@@ -5,7 +5,8 @@ the same step and `info` are implemented here, once.
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -20,15 +21,6 @@ if TYPE_CHECKING:
 
 EXCEPTION_REWARD = -10.0
 SUMS = ("elapsed", "episode_reward", "episode_cost")
-
-
-class RunningSums(TypedDict):
-    """The fields of a scene that every task fills in the same way."""
-
-    step: int
-    max_steps: int
-    reward: float
-    cost: float
 
 
 class StepResult(NamedTuple):
@@ -218,14 +210,15 @@ class TaskEnv(VectorEnv):
             raise ValueError(f"action {j} of environment {i} is {a[i, j]}; it must be finite")
         return np.minimum(np.maximum(a, self._low), self._high)
 
-    def running(self, i: int) -> RunningSums:
-        """Steps and sums of the present episode of environment i, for its scene."""
-        return {
-            "step": int(self.elapsed[i]),
-            "max_steps": self.max_episode_steps,
-            "reward": float(self.episode_reward[i]),
-            "cost": float(self.episode_cost[i].sum()),
-        }
+    def scene(self, i: int) -> "Scene":
+        """What a picture of environment i shows."""
+        return replace(
+            self._scene(i),
+            step=int(self.elapsed[i]),
+            max_steps=self.max_episode_steps,
+            reward=float(self.episode_reward[i]),
+            cost=float(self.episode_cost[i].sum()),
+        )
 
     # Hooks that a task must implement.
 
@@ -245,8 +238,8 @@ class TaskEnv(VectorEnv):
         """The present state, as the task's model takes it (arrays of [N, …])."""
         raise NotImplementedError
 
-    def scene(self, i: int) -> "Scene":
-        """What a picture of environment i shows."""
+    def _scene(self, i: int) -> "Scene":
+        """The scene of environment i, without steps and sums."""
         raise NotImplementedError
 
     def _save(self) -> dict[str, np.ndarray]:

@@ -179,7 +179,7 @@ class GoalEnv(TaskEnv):
     def pose(self, i: int) -> tuple[MjModel, np.ndarray]:
         return self.simulation.model, self.simulation.qpos[i]
 
-    def scene(self, i: int) -> Scene:
+    def _scene(self, i: int) -> Scene:
         c = self.config
         one = self.state().select(slice(i, i + 1))
         points = np.concatenate([one.goal[:, None], one.hazards], 1)
@@ -206,5 +206,4 @@ class GoalEnv(TaskEnv):
             lidar=(*lidar, LidarRing(see(ego[:, :1]), GREEN, 0.36, 0.42)),
             alert=bool(near.any()),
             title=f"{c.robot.capitalize()} goal",
-            **self.running(i),
         )

@@ -83,14 +83,6 @@ def to_command(xp: Namespace, action: A, car: RCCarParameters = CAR) -> A:
     return xp.stack([wheel, car.max_steering * action[..., 1]], axis=-1)
 
 
-def derivative(xp: Namespace, state: A, command: A, car: RCCarParameters = CAR) -> A:
-    """Time derivative [..., 6] of states [..., 6] under commands [..., 2]."""
-    _, _, psi, vx, vy, r = (state[..., i] for i in range(STATE))
-    wheel, steering = command[..., 0], command[..., 1]
-    parts = rates(xp, psi, vx, vy, r, wheel, xp.cos(steering), xp.sin(steering), car)
-    return xp.stack(parts, axis=-1)
-
-
 def rates(
     xp: Namespace,
     psi: A,

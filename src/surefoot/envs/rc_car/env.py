@@ -128,7 +128,7 @@ class RCCarEnv(TaskEnv):
         """All cars, [N, 6]: x, y, psi, vx, vy, r."""
         return self.cars
 
-    def scene(self, i: int) -> Scene:
+    def _scene(self, i: int) -> Scene:
         c, centre = self.config, np.zeros(2)
         limit = c.radius + c.epsilon
         return Scene(
@@ -141,5 +141,4 @@ class RCCarEnv(TaskEnv):
             shapes=(Circle(centre, limit, VERMILION), Circle(centre, c.radius, GREEN)),
             alert=bool(dynamics.cost(np, self.cars[i], c.radius, c.epsilon)),
             title="RC car",
-            **self.running(i),
         )
