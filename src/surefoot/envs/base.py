@@ -5,6 +5,7 @@ the same step and `info` are implemented here, once.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,7 +17,7 @@ from surefoot.envs.streams import Streams
 if TYPE_CHECKING:
     from mujoco import MjModel  # pyright: ignore[reportAttributeAccessIssue]
 
-    from surefoot.envs.render.draw import Scene
+    from surefoot.envs.render.scene import Scene
 
 EXCEPTION_REWARD = -10.0
 SUMS = ("elapsed", "episode_reward", "episode_cost")
@@ -209,6 +210,16 @@ class TaskEnv(VectorEnv):
             raise ValueError(f"action {j} of environment {i} is {a[i, j]}; it must be finite")
         return np.minimum(np.maximum(a, self._low), self._high)
 
+    def scene(self, i: int) -> "Scene":
+        """What a picture of environment i shows."""
+        return replace(
+            self._scene(i),
+            step=int(self.elapsed[i]),
+            max_steps=self.max_episode_steps,
+            reward=float(self.episode_reward[i]),
+            cost=float(self.episode_cost[i].sum()),
+        )
+
     # Hooks that a task must implement.
 
     def _begin(self, ids: np.ndarray) -> None:
@@ -227,8 +238,8 @@ class TaskEnv(VectorEnv):
         """The present state, as the task's model takes it (arrays of [N, …])."""
         raise NotImplementedError
 
-    def scene(self, i: int) -> "Scene":
-        """What a picture of environment i shows."""
+    def _scene(self, i: int) -> "Scene":
+        """The scene of environment i, without steps and sums."""
         raise NotImplementedError
 
     def _save(self) -> dict[str, np.ndarray]:

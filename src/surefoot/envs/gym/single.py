@@ -1,4 +1,4 @@
-"""One environment with gymnasium's ordinary interface."""
+"""A built-in task with the interface of a single Gymnasium environment."""
 
 from typing import Any
 
@@ -9,8 +9,9 @@ from surefoot.envs.base import TaskEnv
 
 
 class SingleEnv(gymnasium.Env):
-    """A task for one robot. Ends are not followed by a reset; `info` holds the summed `cost` and
-    each constraint's `cost_<name>`, as floats.
+    """A task for one robot, without auto-reset.
+
+    `info` holds `cost`, the sum over constraints, and `cost_<name>` for each, as floats.
     """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012

@@ -15,7 +15,7 @@ from surefoot.envs.navigation import goal_rules, layout
 from surefoot.envs.navigation.goal_rules import OBSERVATIONS, GoalConfig, GoalState
 from surefoot.envs.navigation.robots import ROBOTS, load_model
 from surefoot.envs.navigation.simulation import Simulation
-from surefoot.envs.render.draw import Scene
+from surefoot.envs.render.scene import GREEN, VERMILION, Circle, DashedSquare, LidarRing, Scene
 
 
 class GoalEnv(TaskEnv):
@@ -169,28 +169,31 @@ class GoalEnv(TaskEnv):
     def pose(self, i: int) -> tuple[MjModel, np.ndarray]:
         return self.simulation.model, self.simulation.qpos[i]
 
-    def scene(self, i: int) -> Scene:
+    def _scene(self, i: int) -> Scene:
         c = self.config
         one = self.state().select(slice(i, i + 1))
-        ego = lambda points: np.stack(goal_rules.in_body(one, points), -1)
-        see = lambda points: geometry.lidar(np, ego(points), c.lidar_range)[0]
+        points = np.concatenate([one.goal[:, None], one.hazards], 1)
+        ego = np.stack(goal_rules.in_body(one, points), -1)
+        see = lambda points: geometry.lidar(np, points, c.lidar_range)[0]
+        lidar = [LidarRing(see(ego[:, 1:]), VERMILION, 0.28, 0.34)] if c.hazards else []
+        near = geometry.distance(np, self.hazards[i], self.place[i]) <= c.hazard_size
+        hazards = [
+            Circle(xy, c.hazard_size, VERMILION, fill=0.48 if touched else 0.24)
+            for xy, touched in zip(self.hazards[i], near, strict=True)
+        ]
+        goal = self.goal[i]
         return Scene(
             robot_xy=self.place[i],
             heading=float(self.heading[i]),
-            robot=self.robot.glyph,  # type: ignore[arg-type]
-            goal_xy=self.goal[i],
-            goal_size=c.goal_size,
-            hazards=self.hazards[i],
-            hazard_size=c.hazard_size,
+            glyph=self.robot.glyph,
             extent=c.extent,
-            goal_lidar=see(one.goal[:, None]),
-            hazard_lidar=see(one.hazards) if c.hazards else None,
-            step=int(self.elapsed[i]),
-            max_steps=c.max_episode_steps,
-            reward=float(self.episode_reward[i]),
-            cost=float(self.episode_cost[i].sum()),
-            in_hazard=bool(
-                geometry.hazard_cost(np, one.position[:, :2], one.hazards, c.hazard_size)[0]
+            shapes=(
+                DashedSquare(c.extent),
+                *hazards,
+                Circle(goal, c.goal_size, GREEN, fill=0.26),
+                Circle(goal, c.goal_size / 8, GREEN, fill=1.0, outline=False),
             ),
+            lidar=(*lidar, LidarRing(see(ego[:, :1]), GREEN, 0.36, 0.42)),
+            alert=bool(near.any()),
             title=f"{c.robot.capitalize()} goal",
         )

@@ -1,9 +1,9 @@
-"""A drifting RC car, and the task of driving it on a circle: physics and formulas.
+"""Physics of a drifting RC car, and the formulas of driving it on a circle.
 
 A bicycle model with brush tyres after r-pad/aa_simulation. A state is (x, y, psi, vx, vy, r):
 position and heading in the world, velocities in the frame of the car. A command is (wheel speed in
-m/s, steering angle in rad). `xp` is the array namespace, numpy or jax.numpy, so that the same
-formulas serve the real task and imagination. All functions take any leading batch axes.
+m/s, steering angle in rad). `xp` is numpy or jax.numpy: the same formulas serve the real task and
+its model. All functions take any leading batch axes.
 """
 
 from dataclasses import dataclass
@@ -39,8 +39,8 @@ class RCCarParameters:
     static_friction: Positive = 1.37
     """Friction coefficient of a tyre that grips."""
     kinetic_friction: Positive = 1.96
-    """Friction coefficient of the sliding rear tyre: larger than the static one, as in the source,
-    so that the rear force jumps where sliding begins."""
+    """Friction coefficient of the sliding rear tyre. As in the source it exceeds the static one, so
+    the rear force jumps where sliding begins."""
     linear_drag: NonNegative = 0.025
     """Deceleration per unit of body velocity."""
     yaw_drag: NonNegative = 0.02
@@ -48,7 +48,7 @@ class RCCarParameters:
     dead_band: Positive = 0.01
     """Speeds, and differences of speed, below this make no slip."""
     max_wheel_speed: Positive = 10.0
-    """Largest wheel speed that can be commanded; the smallest is 0."""
+    """Largest wheel speed of a command; the smallest is 0."""
     max_steering: Positive = pi / 6
     """Largest steering angle to either side."""
 
@@ -58,7 +58,7 @@ class RCCarParameters:
 
 @dataclass(frozen=True)
 class InitialSpread:
-    """How far an episode's first state may lie from driving on the circle, to either side."""
+    """Spread of an episode's first state around driving on the circle, to either side."""
 
     distance: NonNegative = 0.25
     """Distance from the circle."""
@@ -83,14 +83,6 @@ def to_command(xp: Namespace, action: A, car: RCCarParameters = CAR) -> A:
     return xp.stack([wheel, car.max_steering * action[..., 1]], axis=-1)
 
 
-def derivative(xp: Namespace, state: A, command: A, car: RCCarParameters = CAR) -> A:
-    """Time derivative [..., 6] of states [..., 6] under commands [..., 2]."""
-    _, _, psi, vx, vy, r = (state[..., i] for i in range(STATE))
-    wheel, steering = command[..., 0], command[..., 1]
-    parts = rates(xp, psi, vx, vy, r, wheel, xp.cos(steering), xp.sin(steering), car)
-    return xp.stack(parts, axis=-1)
-
-
 def rates(
     xp: Namespace,
     psi: A,
@@ -102,11 +94,10 @@ def rates(
     sin_steering: A,
     car: RCCarParameters,
 ) -> tuple[A, A, A, A, A, A]:
-    """The derivative, component by component.
+    """The time derivatives of x, y, psi, vx, vy and r.
 
-    The source takes tangents of slip angles, which it folds into +-pi/2 first. The tangent of the
-    folded angle of a velocity (u, v) is v / |u|: the angles themselves are never needed, nor a
-    division by the forward speed.
+    The source takes tangents of slip angles folded into +-pi/2. The tangent of the folded angle of
+    a velocity (u, v) is v / |u|, so neither angles nor a division by forward speed are needed.
     """
     speed = xp.abs(vx)
     slow = speed < car.dead_band
@@ -159,10 +150,10 @@ def rates(
 
 
 def observe(xp: Namespace, state: A, radius: float) -> A:
-    """What the policy sees of states [..., 6]: (d, theta, d', theta') [..., 4].
+    """Observations of states [..., 6]: (d, theta, d', theta') [..., 4].
 
     Distance from the circle (positive outside), angle between its tangent and the heading, and
-    their rates. As in the source the rates take the body velocities for those of the world.
+    their rates. As in the source, the rates use body velocities in place of world velocities.
     """
     x, y, psi, vx, vy, r = (state[..., i] for i in range(STATE))
     rho = xp.maximum(xp.sqrt(x * x + y * y), _TINY)
@@ -188,10 +179,10 @@ def reward(
     """Reward [...] for driving at the target speed on the circle, along it: states [..., 6]."""
     x, y, psi = state[..., 0], state[..., 1], state[..., 2]
     miss = xp.abs(_distance(xp, state, radius))
-    haste = speed(xp, state) - target_speed
-    # Only headings more than a quarter turn off the tangent, that is against it, are punished.
+    excess = speed(xp, state) - target_speed
+    # Only headings more than a quarter turn off the tangent are penalised.
     against = xp.maximum(0.0, xp.abs(_heading_error(xp, x, y, psi)) - pi / 2)
-    return -miss - speed_weight * haste * haste - heading_weight * against * against
+    return -miss - speed_weight * excess * excess - heading_weight * against * against
 
 
 def fast_reward(xp: Namespace, state: A) -> A:
@@ -220,8 +211,8 @@ def initial_state(
 ) -> A:
     """First states [..., 6] of episodes from uniform numbers [..., 5] in [0, 1).
 
-    West of the centre, heading roughly south, that is counter-clockwise, at up to twice the target
-    speed. The numbers are used in the order x, psi, vx, vy, r.
+    West of the centre, heading roughly south (counter-clockwise), at up to twice the target speed.
+    The numbers are used in the order x, psi, vx, vy, r.
     """
     either = 2.0 * uniform - 1.0
     x = -radius + spread.distance * either[..., 0]

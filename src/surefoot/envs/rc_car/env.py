@@ -11,7 +11,7 @@ from surefoot.envs.geometry import A, Namespace
 from surefoot.envs.rc_car import dynamics
 from surefoot.envs.rc_car.dynamics import CAR, SPREAD, InitialSpread, RCCarParameters
 from surefoot.envs.rc_car.solver import integrate
-from surefoot.envs.render.draw import Scene
+from surefoot.envs.render.scene import COST_ZONE, GREEN, PAPER, VERMILION, Circle, Scene
 
 Reward = Literal["circle", "fast"]
 OBSERVATION_SIZE = 4
@@ -128,19 +128,17 @@ class RCCarEnv(TaskEnv):
         """All cars, [N, 6]: x, y, psi, vx, vy, r."""
         return self.cars
 
-    def scene(self, i: int) -> Scene:
-        c = self.config
-        cost = dynamics.cost(np, self.cars[i], c.radius, c.epsilon)
+    def _scene(self, i: int) -> Scene:
+        c, centre = self.config, np.zeros(2)
+        limit = c.radius + c.epsilon
         return Scene(
             robot_xy=self.cars[i, :2],
             heading=float(self.cars[i, 2]),
-            robot="rc_car",
+            glyph="rc_car",
             extent=1.5 * c.radius,
-            circle=(c.radius, c.epsilon),
-            step=int(self.elapsed[i]),
-            max_steps=c.max_episode_steps,
-            reward=float(self.episode_reward[i]),
-            cost=float(self.episode_cost[i].sum()),
-            in_hazard=bool(cost),
+            background=COST_ZONE,
+            ground=(Circle(centre, limit, PAPER, fill=1.0, outline=False),),
+            shapes=(Circle(centre, limit, VERMILION), Circle(centre, c.radius, GREEN)),
+            alert=bool(dynamics.cost(np, self.cars[i], c.radius, c.epsilon)),
             title="RC car",
         )
