@@ -10,7 +10,7 @@ from typing import Any
 from surefoot.algorithms.algorithm import ALGORITHMS
 from surefoot.core.config import changed, flat, to_dict
 from surefoot.envs.task import find_task
-from surefoot.report.command import train_command
+from surefoot.report.command import preset_config, train_command
 from surefoot.report.table import with_note
 from surefoot.runs.listing import is_run
 
@@ -52,7 +52,7 @@ class Job:
     def config(self, device: str) -> Any:
         """The config of the algorithm for a device (cpu or gpu)."""
         steps = {} if self.steps is None else {"steps": self.steps}
-        start = ALGORITHMS[self.algorithm].preset(self.preset, find_task(self.task), device)
+        start = preset_config(self.algorithm, self.preset, self.task, device)
         return changed(start, {**self.changes, **steps})
 
     def name(self, device: str) -> str:

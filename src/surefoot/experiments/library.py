@@ -92,7 +92,7 @@ def make_plan(job: Job, runs: Sequence[StoredRun], home: Path, device: str, most
     complete = {
         run.path
         for run in fitting
-        if (run.finished and run.path in exact) or run.steps >= config.steps
+        if (run.finished if run.path in exact else run.steps >= config.steps)
     }
 
     def rank(run: StoredRun) -> tuple[bool, bool, int, int, bool, str]:

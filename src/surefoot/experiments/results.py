@@ -48,7 +48,8 @@ class Results:
                 result.append(None)
                 continue
             info = runs[0].info
-            label = with_note(label_of(info), job.note)
+            label = label_of(info)
+            label = label if job.note in label else with_note(label, job.note)
             number = numbers.setdefault(label, len(numbers))
             result.append(Group(label, task_title(info), tuple(runs), number, plan.steps))
         return result

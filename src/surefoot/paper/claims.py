@@ -60,15 +60,10 @@ class Verdict:
 def judge(claim: Claim, results: Results) -> Verdict:
     """Judge a claim by the runs of its jobs."""
     pairs = [(job, group) for job in claim.jobs if (group := results.group(job)) is not None]
-    left_out = [job for job in claim.jobs if results.group(job) is None]
-    if claim.relation == "rises":
-        finished = [(job, group) for job, group in pairs if group.state == "finished"]
-        if len(finished) > 1:
-            left_out += [job for job, group in pairs if group.state != "finished"]
-            pairs = finished
-    if len(pairs) < (2 if claim.relation == "rises" else len(claim.jobs)):
-        return Verdict(claim.text, None, f"no runs of {', '.join(job.label for job in left_out)}")
     groups = [group for _, group in pairs]
+    missing = [f"no runs of {job.label}" for job in claim.jobs if results.group(job) is None]
+    if len(pairs) < (2 if claim.relation == "rises" else len(claim.jobs)):
+        return Verdict(claim.text, None, "; ".join(missing))
     samples = METRICS[claim.metric](groups)
     if claim.relation == "rises":
         held, numbers = rises([float(job.changes["beta"]) for job, _ in pairs], samples)
@@ -76,11 +71,10 @@ def judge(claim: Claim, results: Results) -> Verdict:
         held, numbers = against_limit(samples[0], groups[0].cost_limit, claim.relation)
     else:
         held, numbers = compared(samples[0], samples[1], claim.relation)
-    notes = [f"without {job.label}" for job in left_out]
-    notes += _doubts(groups) if claim.metric == "reward" and claim.relation != "rises" else []
-    blocking = _blocking(groups, samples)
-    undecided = held is None or blocking
-    return Verdict(claim.text, None if undecided else held, "; ".join([numbers, *blocking, *notes]))
+    reasons = [*missing, *_too_little(groups, samples)]
+    notes = _still_rising(groups) if claim.metric == "reward" else []
+    text = "; ".join([numbers, *reasons, *notes])
+    return Verdict(claim.text, None if reasons else held, text)
 
 
 def compared(a: np.ndarray, b: np.ndarray, relation: Relation) -> tuple[bool | None, str]:
@@ -205,8 +199,8 @@ def _decided(low: float, high: float, below: bool) -> bool | None:
     return not below if low > 0 else None
 
 
-def _blocking(groups: Sequence[Group], samples: Sequence[np.ndarray]) -> list[str]:
-    """Why runs cannot decide a claim."""
+def _too_little(groups: Sequence[Group], samples: Sequence[np.ndarray]) -> list[str]:
+    """Why runs cannot decide a claim: too few steps or seeds."""
     reasons = []
     for group, values in zip(groups, samples, strict=True):
         if group.state != "finished":
@@ -216,7 +210,7 @@ def _blocking(groups: Sequence[Group], samples: Sequence[np.ndarray]) -> list[st
     return reasons
 
 
-def _doubts(groups: Sequence[Group]) -> list[str]:
+def _still_rising(groups: Sequence[Group]) -> list[str]:
     rising = [group.label for group in groups if still_rising(*group.curve("reward"))]
     return [f"{label} still rises at its end" for label in rising]
 

@@ -2,12 +2,20 @@
 
 import shlex
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from surefoot.algorithms.algorithm import ALGORITHMS
 from surefoot.core.config import flat
 from surefoot.envs.task import find_task
 from surefoot.runs.info import RunInfo
+
+
+def preset_config(algorithm: str, preset: str, task: str, device: str) -> Any:
+    """The config of a preset, with the task's cost limits filled in."""
+    made = find_task(task)
+    config = ALGORITHMS[algorithm].preset(preset, made, device)
+    return replace(config, cost_limit=config.cost_limit or tuple(made.cost_limits.values()))
 
 
 def train_command(
@@ -25,7 +33,7 @@ def train_command(
     `config` is a config or its nested values; the run has `seeds` seeds from `first` on. A
     ValueError reports settings, presets or algorithms that this version does not know.
     """
-    start = flat(ALGORITHMS[algorithm].preset(preset, find_task(task), device))
+    start = flat(preset_config(algorithm, preset, task, device))
     settings = flat(config)
     if unknown := sorted(set(settings) - set(start)):
         raise ValueError(f"{algorithm} has no setting {', '.join(unknown)}")

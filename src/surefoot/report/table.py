@@ -31,7 +31,8 @@ def spread(mean: float | None, std: float | None, digits: int = 1) -> str:
 
 def spread_of(values: np.ndarray, digits: int = 1) -> str:
     """The mean and standard deviation of the values [S] of all seeds."""
-    return spread(float(values.mean()), std_of(values), digits)
+    mean = float(values.mean())
+    return spread(mean, std_of(values), 0 if abs(mean) >= 1000 else digits)
 
 
 def std_of(values: np.ndarray) -> float:
@@ -59,7 +60,7 @@ def plural(number: int, noun: str) -> str:
 
 def with_note(label: str, note: str) -> str:
     """A label with a note in its brackets; the label itself if the note is empty."""
-    if not note or note in label:
+    if not note:
         return label
     return f"{label[:-1]}, {note})" if label.endswith(")") else f"{label} ({note})"
 
