@@ -13,7 +13,6 @@ from surefoot.experiments import scheduler
 from surefoot.experiments.job import Block
 from surefoot.experiments.progress import Progress
 from surefoot.experiments.scheduler import Outcome, run_blocks
-from surefoot.runs.folder import RunFolder
 from test_experiments import JOB, write_run
 
 
@@ -152,15 +151,6 @@ def test_jobs_go_to_the_gpu_with_fewest(monkeypatch, tmp_path):
     local(blocks[2])
     local(blocks[3])
     assert seen == [(gpu, "false") for gpu in ("0", "1", "0", "0")]
-
-
-def test_a_run_of_another_command_is_waited_for(tmp_path):
-    path = write_run(tmp_path / "run", JOB, [0], finished=False)
-    local = scheduler.Local("cpu", 0, tmp_path / "logs", {})
-    with RunFolder(path).locked():
-        handle = local(Block(JOB, 0, 1, path))
-        assert handle.poll() is None
-    assert handle.poll() == Outcome(False, "the command that trained it has stopped")
 
 
 def test_a_process_that_was_killed_is_reported(tmp_path):

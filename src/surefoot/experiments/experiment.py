@@ -19,7 +19,6 @@ BUILTIN = {
     "running-time": "surefoot.paper.catalogue:RUNNING_TIME",
     "validation-loss": "surefoot.paper.catalogue:VALIDATION_LOSS",
     "doggogoal": "surefoot.paper.catalogue:DOGGO_GOAL",
-    "default-against-paper": "surefoot.paper.catalogue:DEFAULT_AGAINST_PAPER",
     "paper": "surefoot.paper.catalogue:PAPER",
     "smoke": "surefoot.paper.smoke:SMOKE",
 }

@@ -5,7 +5,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,21 +32,8 @@ from surefoot.report.table import plural
 from surefoot.runs.interrupt import stop_at_once
 
 
-@dataclass(frozen=True)
-class JobStatus:
-    """A job of an experiment, and how many of its seeds are complete."""
-
-    task: str
-    algorithm: str
-    preset: str
-    note: str
-    steps: int
-    seeds: int
-    done: int
-
-
 def overview(options: Options) -> list[dict[str, Any]]:
-    """All experiments as plain values: name, title, summary, and a `JobStatus` per job."""
+    """All experiments as plain values, with the number of complete seeds of each job."""
     device, _ = _device(options)
     runs, _ = _stored(options)
     rows = []
@@ -54,12 +41,10 @@ def overview(options: Options) -> list[dict[str, Any]]:
         experiment = EXPERIMENTS[name]
         plans = _plans(_largest(_jobs(experiment, options, device), device), runs, options, device)
         jobs = [
-            asdict(JobStatus(
-                plan.job.task, plan.job.algorithm, plan.job.preset, plan.job.note, plan.steps,
-                plan.job.seeds, plan.done,
-            ))
+            {name: getattr(plan.job, name) for name in ("task", "algorithm", "preset", "note")}
+            | {"steps": plan.steps, "seeds": plan.job.seeds, "done": plan.done}
             for plan in plans
-        ]  # fmt: skip
+        ]
         rows.append(
             {"name": name, "title": experiment.title, "summary": experiment.summary, "jobs": jobs}
         )

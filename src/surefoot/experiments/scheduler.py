@@ -12,9 +12,7 @@ from typing import Protocol
 
 from surefoot.experiments.job import Block
 from surefoot.experiments.progress import Progress
-from surefoot.report.data import load_run
 from surefoot.runs.device import cores
-from surefoot.runs.folder import RunFolder
 
 CORES_PER_JOB = 2
 CORES_PER_GPU_JOB = 4
@@ -123,8 +121,6 @@ class Local:
         self.load = [0] * gpus if device == "gpu" else []
 
     def __call__(self, block: Block) -> Handle:
-        if RunFolder(block.folder).is_running():
-            return Elsewhere(block.folder)
         environment = dict(self.environment)
         gpu = None
         if len(self.load) > 1:
@@ -174,23 +170,6 @@ class Child:
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
-
-
-class Elsewhere:
-    """A training that another command has started; it is waited for and never stopped."""
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-
-    def poll(self) -> Outcome | None:
-        if RunFolder(self.folder).is_running():
-            return None
-        finished = load_run(self.folder).state == "finished"
-        return Outcome(finished, "" if finished else "the command that trained it has stopped")
-
-    def stop(self) -> None: ...
-
-    def kill(self) -> None: ...
 
 
 def last_line(text: str) -> str:

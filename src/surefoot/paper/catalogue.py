@@ -1,9 +1,9 @@
-"""The experiments of the paper, figure by figure and table by table, and one of ours."""
+"""The experiments of the paper, figure by figure and table by table."""
 
 from functools import partial
 from typing import Any
 
-from surefoot.experiments.experiment import Experiment, Part
+from surefoot.experiments.experiment import Experiment
 from surefoot.experiments.job import Job
 from surefoot.experiments.sections import curves, efficiency, sweep
 from surefoot.paper.claims import TIMED_STEPS, Claim
@@ -248,30 +248,6 @@ def _rc_car() -> Experiment:
     )
 
 
-def _default_against_paper() -> Experiment:
-    seeds = {"RCCar": 5}
-    text = "The default settings of MBPPO-Lagrangian, and the paper's."
-    reach = "Until the final reward of the paper's settings is reached."
-    parts: list[Part] = []
-    jobs: list[Job] = []
-    for task, steps in (("PointGoal", STEPS), ("CarGoal", STEPS), ("RCCar", RC_STEPS)):
-        count = seeds.get(task, 8)
-        pair = (Job(task, "mbppo-lagrangian", seeds=count), _ours(task, steps, seeds=count))
-        jobs += pair
-        parts += [
-            partial(curves, title=f"{task}: learning curves", jobs=pair, text=text),
-            partial(efficiency, title=f"{task}: sample efficiency", jobs=pair, level=pair[1],
-                    text=reach),
-        ]  # fmt: skip
-    return Experiment(
-        "default-against-paper",
-        "The default settings against the paper's",
-        "Sample efficiency, violations and wall clock of the two presets of MBPPO-Lagrangian.",
-        tuple(jobs),
-        tuple(parts),
-    )
-
-
 def _all(*experiments: Experiment) -> Experiment:
     parts = [part for experiment in experiments for part in experiment.parts]
     claims = tuple(c for part in parts if isinstance(part, Claims) for c in part.claims)
@@ -294,7 +270,6 @@ AGGREGATES = _aggregates()
 RUNNING_TIME = _running_time()
 VALIDATION_LOSS = _validation_loss()
 DOGGO_GOAL = _doggo()
-DEFAULT_AGAINST_PAPER = _default_against_paper()
 PAPER = _all(
     POINT_GOAL, CAR_GOAL, RC_CAR, BETA_POINT_GOAL, BETA_CAR_GOAL, BETA_RC_CAR, AGGREGATES,
     RUNNING_TIME, VALIDATION_LOSS, DOGGO_GOAL,

@@ -156,7 +156,7 @@ def _at_end(name: str) -> Callable[[Sequence[Group]], list[np.ndarray]]:
     """A metric at the end: on fresh episodes if all runs have them, otherwise by epochs."""
 
     def measure(groups: Sequence[Group]) -> list[np.ndarray]:
-        evaluated = all(run.evaluation for group in groups for run in group.runs)
+        evaluated = all(run.result.evaluation for group in groups for run in group.runs)
         return [group.final(name) if evaluated else group.by_epochs(name) for group in groups]
 
     return measure

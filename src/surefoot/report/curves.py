@@ -113,7 +113,7 @@ def style(number: int) -> tuple[str, str]:
     return COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)]
 
 
-def count(x: float, _: int | None = None) -> str:
+def count(x: float, _: float | None = None) -> str:
     """A large number in short, for ticks."""
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if abs(x) >= size:

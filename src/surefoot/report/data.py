@@ -1,14 +1,14 @@
 """Runs read from their folders, and groups of runs that differ only in their seeds."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, dataclass, field, fields, replace
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypedDict
 
 import numpy as np
 
-from surefoot.core.config import check
+from surefoot.core.config import check, check_values
 from surefoot.report.curves import Rows, by_step
 from surefoot.report.statistics import share_within
 from surefoot.report.table import with_note
@@ -19,11 +19,9 @@ from surefoot.runs.listing import is_run
 
 LAST_EPOCHS = 5
 """Epochs that stand for the end of a run without an evaluation; at most half of all epochs."""
-R = TypeVar("R")
 
 
-@dataclass(frozen=True)
-class SeedEvaluation:
+class SeedEvaluation(TypedDict):
     """The evaluation of one seed on fresh episodes."""
 
     seed: int
@@ -34,23 +32,16 @@ class SeedEvaluation:
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """The evaluation of all seeds of a run on fresh episodes."""
-
-    episodes: int
-    """Episodes per seed."""
-    seeds: tuple[SeedEvaluation, ...]
-
-
-@dataclass(frozen=True)
 class Result:
     """The parts of result.json that reports use."""
 
     seconds: float | None = None
     failed: str | None = None
-    evaluation: Evaluation | None = None
+    episodes: int | None = None
+    """Fresh episodes of the evaluation of each seed; None without an evaluation."""
+    evaluation: tuple[SeedEvaluation, ...] = ()
     known: list[str] = field(default_factory=list)
-    """Known parts, which version 0.1.0 recorded here."""
+    """Known parts, which early versions recorded here."""
 
 
 @dataclass(frozen=True)
@@ -60,31 +51,28 @@ class RunData:
     path: Path
     info: RunInfo
     rows: Rows
-    result: Result | None
-    """None if the run has not ended."""
+    result: Result = Result()
+    ended: bool = False
+    """Whether training has ended, and `result` holds its result."""
     cut_from: int | None = None
     """Real steps requested of the whole run, if this is only its start; see `cut`."""
 
     @property
     def state(self) -> str:
         """finished, failed or unfinished."""
-        if self.result is None:
+        if not self.ended:
             return "unfinished"
         return "finished" if self.result.failed is None else "failed"
 
     @property
-    def evaluation(self) -> Evaluation | None:
-        return None if self.result is None else self.result.evaluation
-
-    @property
     def known(self) -> list[str]:
         """Parts of the environment that the model knows."""
-        return self.info.known or ([] if self.result is None else self.result.known)
+        return self.info.known or self.result.known
 
     @property
     def seconds(self) -> float:
         """Wall clock of the run; all its seeds train side by side."""
-        seconds = None if self.result is None else self.result.seconds
+        seconds = self.result.seconds
         return self.rows[-1]["seconds"] if seconds is None else seconds
 
     @cached_property
@@ -203,10 +191,7 @@ class Group:
         the last epochs, and the others are NaN.
         """
         evaluated: dict[int, float] = {
-            one.seed: getattr(one, name)
-            for run in self.runs
-            if run.evaluation is not None
-            for one in run.evaluation.seeds
+            one["seed"]: one[name] for run in self.runs for one in run.result.evaluation
         }
         rows = zip(self.seeds, self._by_seed, strict=True)
         return np.array([evaluated.get(seed, _end(some, name)) for seed, some in rows], float)
@@ -252,7 +237,8 @@ def load_run(path: str | Path) -> RunData:
         raise ValueError(f"{path} has no finished epoch yet")
     if {row["seed"] for row in rows} != set(info.seeds):
         raise Damaged(f"{folder.path / 'metrics.csv'} is damaged: its seeds are not the run's")
-    return RunData(folder.path, info, rows, load_result(folder, info))
+    result = load_result(folder, info)
+    return RunData(folder.path, info, rows, result or Result(), result is not None)
 
 
 def load_result(folder: RunFolder, info: RunInfo) -> Result | None:
@@ -262,15 +248,21 @@ def load_result(folder: RunFolder, info: RunInfo) -> Result | None:
         return None
     values = folder.read_json("result.json")
     try:
-        evaluation = values.get("evaluation")
-        if evaluation is not None:
-            seeds = tuple(_record(SeedEvaluation, row) for row in evaluation.get("seeds", []))
-            evaluation = _record(Evaluation, {**evaluation, "seeds": seeds})
-            if [one.seed for one in evaluation.seeds] != info.seeds:
+        evaluation = values.get("evaluation") or {}
+        if evaluation:
+            check_values(evaluation, {"episodes": int, "seeds": list[dict]})
+            for row in evaluation["seeds"]:
+                check_values(row, SeedEvaluation.__annotations__)
+            if [row["seed"] for row in evaluation["seeds"]] != info.seeds:
                 raise ValueError("its seeds are not the run's")
-        return _record(Result, {**values, "evaluation": evaluation})
+        result = Result(
+            values.get("seconds"), values.get("failed"), evaluation.get("episodes"),
+            tuple(evaluation.get("seeds", ())), values.get("known", []),
+        )  # fmt: skip
+        check(result)
     except (ValueError, TypeError, AttributeError) as error:
         raise Damaged(f"{path} is damaged: {error}") from None
+    return result
 
 
 def load_runs(paths: Iterable[str | Path]) -> tuple[list[RunData], list[str]]:
@@ -284,20 +276,9 @@ def load_runs(paths: Iterable[str | Path]) -> tuple[list[RunData], list[str]]:
     return runs, problems
 
 
-def _record(kind: type[R], values: Mapping[str, Any]) -> R:
-    """A checked dataclass from those of the values that it has fields for."""
-    for f in fields(kind):  # type: ignore[arg-type]
-        if f.name not in values and f.default is MISSING and f.default_factory is MISSING:
-            raise ValueError(f"{f.name} is missing")
-    names = {f.name for f in fields(kind)}  # type: ignore[arg-type]
-    record = kind(**{name: value for name, value in values.items() if name in names})
-    check(record)
-    return record
-
-
 def _measured_on(run: RunData) -> str:
-    if run.evaluation is not None:
-        return f"{run.evaluation.episodes} fresh episodes"
+    if run.result.episodes is not None:
+        return f"{run.result.episodes} fresh episodes"
     epochs = len(_last([row for row in run.rows if row["seed"] == run.info.seeds[0]]))
     return "the last epoch" if epochs == 1 else f"the last {epochs} epochs"
 

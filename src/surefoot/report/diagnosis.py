@@ -2,27 +2,14 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from surefoot.report.curves import COLOURS, GREY, plt, tidy
+from surefoot.use.trial import Trial
 
 MAX_DOTS = 2000
-
-
-class Trial(Protocol):
-    """Real and imagined values of one seed, in H steps of B rollouts."""
-
-    @property
-    def error(self) -> np.ndarray: ...
-    @property
-    def counted(self) -> np.ndarray: ...
-    @property
-    def real_cost(self) -> np.ndarray: ...
-    @property
-    def imagined_cost(self) -> np.ndarray: ...
 
 
 def draw_diagnosis(

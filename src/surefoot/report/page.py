@@ -93,7 +93,7 @@ def _repeat(groups: Sequence[Group], command: str) -> str:
             )
             if run.cut_from is not None:
                 text += f"; the start of a run of {run.cut_from:,} real steps"
-            if run.result is not None and run.result.failed is not None:
+            if run.result.failed is not None:
                 text += f"; it failed: {run.result.failed}"
             parts.append(f"<h3>{escape(f'{group.shown}, {group.task}')}</h3>{_paragraphs(text)}")
             parts.append(_code(repeat_command(info) or "not recorded"))
