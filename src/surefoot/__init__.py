@@ -6,38 +6,54 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from surefoot.algorithms.algorithm import Algorithm as Algorithm
+    from surefoot.algorithms.algorithm import register_algorithm as register_algorithm
+    from surefoot.api import diagnose as diagnose
+    from surefoot.api import resume as resume
+    from surefoot.api import train as train
     from surefoot.core.policy import Policy as Policy
     from surefoot.envs.gym.adapters import adapt as adapt
+    from surefoot.envs.task import Task as Task
     from surefoot.envs.task import make as make
-    from surefoot.runs.resume import resume as resume
-    from surefoot.runs.train import evaluate as evaluate
-    from surefoot.runs.train import policy_of as load
-    from surefoot.runs.train import train as train
-    from surefoot.use.diagnose import diagnose as diagnose
+    from surefoot.envs.task import register_task as register_task
+    from surefoot.runs.loggers import Logger as Logger
+    from surefoot.runs.loggers import register_logger as register_logger
+    from surefoot.use.evaluate import evaluate as evaluate
+    from surefoot.use.run import load as load
 
-# The public face, loaded on first use: who only acts with an exported policy needs no JAX.
-_FACE = {
-    "make": ("surefoot.envs.task", "make"),
-    "adapt": ("surefoot.envs.gym.adapters", "adapt"),
-    "train": ("surefoot.runs.train", "train"),
-    "resume": ("surefoot.runs.resume", "resume"),
-    "evaluate": ("surefoot.runs.train", "evaluate"),
-    "diagnose": ("surefoot.use.diagnose", "diagnose"),
-    "load": ("surefoot.runs.train", "policy_of"),
-    "Policy": ("surefoot.core.policy", "Policy"),
+# Loaded on first use: an exported policy acts without JAX.
+_PUBLIC = {
+    "make": "surefoot.envs.task",
+    "Task": "surefoot.envs.task",
+    "register_task": "surefoot.envs.task",
+    "adapt": "surefoot.envs.gym.adapters",
+    "Algorithm": "surefoot.algorithms.algorithm",
+    "register_algorithm": "surefoot.algorithms.algorithm",
+    "Logger": "surefoot.runs.loggers",
+    "register_logger": "surefoot.runs.loggers",
+    "train": "surefoot.api",
+    "resume": "surefoot.api",
+    "diagnose": "surefoot.api",
+    "evaluate": "surefoot.use.evaluate",
+    "load": "surefoot.use.run",
+    "Policy": "surefoot.core.policy",
 }
 
-__all__ = [
-    "Policy", "__version__", "adapt", "diagnose", "evaluate", "load", "make", "resume", "train",
+__all__ = [  # noqa: RUF022 - in the order of use
+    "make", "Task", "register_task", "adapt", "train", "resume", "evaluate", "diagnose", "load",
+    "Policy", "Algorithm", "register_algorithm", "Logger", "register_logger", "__version__",
 ]  # fmt: skip
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
-    if name in _FACE:
+    if name in _PUBLIC:
         from importlib import import_module
 
-        module, attribute = _FACE[name]
-        return getattr(import_module(module), attribute)
+        return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'surefoot' has no attribute {name!r}")
 
 

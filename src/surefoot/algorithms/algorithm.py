@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from surefoot.algorithms.trainer import Problem, Trainer
-from surefoot.core.config import changed, check_choice
+from surefoot.core.config import NonNegative, Range, changed, check_choice
 from surefoot.core.registry import Registry
-from surefoot.core.snapshot import Saved
 from surefoot.envs.task import Task
 
 BUILTIN = {
-    "mbppo-lagrangian": "surefoot.algorithms.mbppo_lagrangian:ALGORITHM",
+    "mbppo-lagrangian": "surefoot.algorithms.mbppo_trainer:ALGORITHM",
     "ppo-lagrangian": "surefoot.algorithms.ppo_lagrangian:ALGORITHM",
     "ppo": "surefoot.algorithms.ppo_lagrangian:PPO",
     "trpo-lagrangian": "surefoot.algorithms.trpo_lagrangian:ALGORITHM",
@@ -23,6 +22,9 @@ DEFAULT = "mbppo-lagrangian"
 CUSTOM = "custom"
 """What a run records as its preset if it was given a whole config."""
 
+Steps = Annotated[int, Range(least=1, most=10**12)]
+CostLimit = tuple[NonNegative, ...]
+"""One limit per constraint; empty in a config that takes the task's."""
 Overrides = Mapping[str, Any]
 """Settings by dotted name, such as {"ppo.clip": 0.1}."""
 
@@ -70,6 +72,10 @@ class Algorithm:
     """Whether it plans every real step, so that its policy alone is not what was trained."""
     keeps_limit: Callable[[Any], bool] = lambda config: True
     """Whether a config keeps the cost limit, or only reports by it."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Columns of the progress table beside reward and cost: title to format of the metrics."""
+    warning: Callable[[Mapping[str, Any]], str | None] = lambda row: None
+    """A warning to show with a row of metrics, if there is reason for one."""
     check: Callable[[Any], None] = lambda config: None
     """Raises a ValueError if a config contradicts the algorithm."""
 

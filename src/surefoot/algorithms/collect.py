@@ -1,94 +1,89 @@
-"""Real experience: the environments of all seeds stepped together under numpy policies."""
+"""Real experience: the environments of all seeds, stepped together."""
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from surefoot.algorithms.experience import Episodes, Experience
 from surefoot.core.policy import Policy
 from surefoot.core.spaces import ActionSpec
 from surefoot.envs.gym import snapshot as snapshots
 from surefoot.envs.gym.adapted import EnvironmentFault
-from surefoot.learn.ppo import Learner
-from surefoot.world.model import BlackBox
+from surefoot.world.model import TaskModel
 
-STARTS = 512
-Act = Callable[[np.ndarray, int], Any]
-"""What acts at step t: observations [S, n, D] to actions [S, n, …]."""
+RECENT_STARTS = 512
+"""First observations that are remembered, of each seed."""
+Generators = Sequence[np.random.Generator]
 
 
-@dataclass(frozen=True)
-class Experience:
-    """T real steps of n environments for each of S seeds: arrays of [S, T, n, …]."""
+class Now(NamedTuple):
+    """What an actor sees: the present of n environments of each of S seeds."""
 
-    seeds: list[int]
+    t: int
+    """Step of the round, from 0."""
+    obs: np.ndarray
+    """[S, n, D]."""
+    begins: np.ndarray
+    """Which environments are at the first step of an episode, [S, n]."""
+    state: Any
+    """The environments' true states; None if the model takes observations."""
+    model: TaskModel | None
+
+    @property
+    def record(self) -> np.ndarray:
+        """The states as a model takes them, [S, n, R]."""
+        if self.state is None or self.model is None:
+            return self.obs.astype(np.float32)
+        return self.model.record(self.state).reshape(*self.obs.shape[:2], -1)
+
+
+Actor = Callable[[Now], np.ndarray]
+"""Actions [S, n, …] for what is seen now."""
+
+
+class _Step(NamedTuple):
+    """One step of all environments: arrays [S * n, …]."""
+
     obs: np.ndarray
     action: np.ndarray
-    """As drawn, before clipping."""
     reward: np.ndarray
     cost: np.ndarray
     next_obs: np.ndarray
-    """What truly followed, the final observation where an episode ended."""
     terminated: np.ndarray
     ended: np.ndarray
-    before: np.ndarray | None
-    """Records of the states, where the task hands over knowledge."""
-    after: np.ndarray | None
-    episodes: list["Episodes"]
-    """For each seed, the episodes that ended."""
-
-    @property
-    def steps(self) -> int:
-        """Real steps of one seed."""
-        return self.reward.shape[1] * self.reward.shape[2]
-
-
-@dataclass(frozen=True)
-class Episodes:
-    """Finished episodes of one seed."""
-
-    reward: np.ndarray
-    """Return of each, [E]."""
-    cost: np.ndarray
-    """Costs of each, [E, k]."""
-    length: np.ndarray
-    """Steps of each, [E]."""
-
-    def mean_cost(self) -> np.ndarray:
-        return self.cost.mean(0)
-
-    def cost_error(self) -> np.ndarray:
-        """Standard error of the mean cost, [k]; of one episode, the cost itself."""
-        if len(self.cost) < 2:
-            return self.cost.sum(0)
-        return self.cost.std(0, ddof=1) / np.sqrt(len(self.cost))
+    before: Any
+    after: Any
 
 
 class Collector:
-    """Runs S * n environments; seed s owns the n from s * n on."""
+    """Steps S * n environments; seed s owns the n from s * n on."""
 
-    def __init__(self, env: Any, seeds: list[int], per_seed: int, knowledge: Any = None):
+    def __init__(
+        self, env: Any, seeds: Sequence[int], per_seed: int, model: TaskModel | None = None
+    ):
+        """With a `model` that takes true states, the environments must provide them."""
         if env.num_envs != len(seeds) * per_seed:
             raise ValueError(
                 f"{env.num_envs} environments cannot serve {len(seeds)} seeds with {per_seed} each"
             )
-        self.env, self.seeds, self.per_seed = env, seeds, per_seed
-        # Of a black box, and of environments that tell no state, observations are the records.
-        told = hasattr(env, "outcome") and not isinstance(knowledge, BlackBox)
-        self.knowledge: Any = knowledge if told else None
+        self.env, self.seeds, self.per_seed, self.model = env, list(seeds), per_seed, model
+        self._uses_state = model is not None and not model.takes_observations
+        if self._uses_state and not (hasattr(env, "state") and hasattr(env, "outcome")):
+            raise ValueError(
+                f"model={type(model).__name__} takes true states, but the environment has no "
+                f"`state()` and `outcome`; see surefoot.envs.base.TaskEnv"
+            )
         self.rngs = [np.random.default_rng([seed, 1]) for seed in seeds]
         self.obs = self._reset(environment_seeds(seeds, per_seed))
-        self._starts = [deque(seed, maxlen=STARTS) for seed in self._split(self.obs)]
-        k = len(env.cost_names)
+        self._starts = [deque(seed, maxlen=RECENT_STARTS) for seed in self._split(self.obs)]
         self._reward = np.zeros(env.num_envs)
-        self._cost = np.zeros((env.num_envs, k))
+        self._cost = np.zeros((env.num_envs, len(env.cost_names)))
         self._length = np.zeros(env.num_envs, dtype=np.int64)
 
     def _reset(self, seeds: list[int]) -> np.ndarray:
-        """First observations, which must be such as the environment says."""
         obs, _ = self.env.reset(seed=seeds)
         shape = self.env.num_envs, *self.env.single_observation_space.shape
         return _numbers("observation", obs, shape, "reset")
@@ -97,59 +92,38 @@ class Collector:
         """[S * n, …] to [S, n, …]."""
         return np.asarray(x).reshape(len(self.seeds), self.per_seed, *np.shape(x)[1:])
 
-    def collect(
-        self,
-        policy: Policy | None,
-        actions: ActionSpec,
-        steps: int,
-        greedy: bool = False,
-        act: Act | None = None,
-    ) -> Experience:
-        """`steps` steps of every environment; unfinished episodes go on in the next call.
+    def now(self, t: int = 0) -> Now:
+        """What an actor sees."""
+        state = self.env.state() if self._uses_state else None
+        return Now(t, self._split(self.obs), self._split(self._length == 0), state, self.model)
 
-        `greedy` takes the policy's mode instead of drawing from it. Where `act` is given it acts
-        instead of the policy, which is then not asked.
+    def collect(self, actor: Actor, actions: ActionSpec, steps: int, t: int = 0) -> Experience:
+        """Take `steps` steps; unfinished episodes continue in the next call.
+
+        `t` is the number of the first step, as the actor sees it.
         """
-        rows: list[tuple] = []
+        rows: list[_Step] = []
         finished: list[list[tuple]] = [[] for _ in self.seeds]
-        if act is None:
-            if policy is None:
-                raise ValueError("policy=None: there must be a policy where no act is given")
-            act = self.drawing(policy, steps, greedy)
-        for t in range(steps):
-            before = None if self.knowledge is None else self.env.state()
-            obs = self._split(self.obs)
-            action = np.asarray(act(obs, t))
+        for i in range(steps):
+            now = self.now(t + i)
+            action = np.asarray(actor(now))
             sent = actions.to_env(action).reshape(self.env.num_envs, *action.shape[2:])
-            self.obs, reward, terminated, truncated, cost, info = self._step(sent, t)
+            self.obs, reward, terminated, truncated, cost, info = self._step(sent, t + i)
             ended = terminated | truncated
             next_obs = self.obs
             if ended.any():
                 next_obs = np.where(ended[:, None], info["final_obs"], self.obs)
-            after = None if self.knowledge is None else self.env.outcome
-            rows.append((obs, action, reward, cost, next_obs, terminated, ended, before, after))
+            after = self.env.outcome if self._uses_state else None
+            rows.append(
+                _Step(now.obs, action, reward, cost, next_obs, terminated, ended, now.state, after)
+            )
             self._count(reward, cost, ended, finished)
-            for i in np.flatnonzero(ended):
-                self._starts[i // self.per_seed].append(self.obs[i])
+            for j in np.flatnonzero(ended):
+                self._starts[j // self.per_seed].append(self.obs[j])
         return self._experience(rows, finished)
 
-    def drawing(self, policy: Policy, steps: int, greedy: bool = False) -> Act:
-        """What draws a policy's actions for so many steps, from each seed's own generator."""
-        noise = self._noise(policy, steps, greedy)
-        return lambda obs, t: policy.sample(obs, noise[t])
-
-    def records(self) -> np.ndarray:
-        """Records [S, n, R] of where the environments are now; else what they show."""
-        if self.knowledge is None:
-            return self._split(self.obs).astype(np.float32)
-        return self._split(self.knowledge.record(self.env.state()))
-
-    def begins(self) -> np.ndarray:
-        """Which environments are at the first step of an episode, [S, n]."""
-        return self._split(self._length == 0)
-
     def _step(self, actions: np.ndarray, t: int) -> tuple[Any, ...]:
-        """One step of all environments, whose own mistakes are told as theirs."""
+        """Step all environments and check what they return; exceptions name the environment."""
         n = self.env.num_envs
         try:
             obs, reward, terminated, truncated, info = self.env.step(actions)
@@ -180,7 +154,7 @@ class Collector:
         return obs, reward, *ends, cost, info
 
     def snapshot(self) -> dict[str, Any]:
-        """All that is needed to go on; without `env` where the environments cannot tell theirs."""
+        """Everything needed to resume; without `env` if the environments have no snapshot."""
         env = snapshots.snapshot(self.env)
         sums = {"reward": self._reward, "cost": self._cost, "length": self._length}
         return {
@@ -192,10 +166,9 @@ class Collector:
         }
 
     def restore(self, state: dict[str, Any], epoch: int) -> None:
-        """Go on from a snapshot taken after so many epochs.
+        """Restore a snapshot taken after `epoch` epochs.
 
-        Environments that could not tell their state begin new episodes, with seeds that only this
-        epoch has: a run is then as good as before, but not the same.
+        Environments without a snapshot begin new episodes, with seeds that only this epoch has.
         """
         try:
             self._restore(state, epoch)
@@ -206,7 +179,7 @@ class Collector:
     def _restore(self, state: dict[str, Any], epoch: int) -> None:
         for s, rng in enumerate(self.rngs):
             snapshots.to_generator(rng, state["rngs"][str(s)])
-            self._starts[s] = deque(state["starts"][str(s)], maxlen=STARTS)
+            self._starts[s] = deque(state["starts"][str(s)], maxlen=RECENT_STARTS)
         if "env" not in state:
             self.obs = self._reset(environment_seeds(self.seeds, self.per_seed, epoch))
             return
@@ -214,20 +187,13 @@ class Collector:
         self.obs, sums = state["obs"], state["sums"]
         self._reward, self._cost, self._length = sums["reward"], sums["cost"], sums["length"]
 
-    def starts(self) -> np.ndarray:
-        """The latest first observations of episodes, [S, STARTS, D], in turn where they are few."""
-        shape = (STARTS, self.obs.shape[1])
-        return np.stack([np.resize(np.stack(list(s)), shape) for s in self._starts])
-
-    def _noise(self, policy: Policy, steps: int, greedy: bool) -> np.ndarray:
-        """[T, S, n, A], from each seed's own generator; the same for all choices if greedy."""
-        shape = (steps, self.per_seed, policy.actions)
-        if greedy:
-            same = 0.5 if policy.kind == "categorical" else 0.0
-            return np.full((steps, len(self.seeds), *shape[1:]), same, np.float32)
-        if policy.kind == "categorical":
-            return np.stack([rng.uniform(1e-12, 1.0, shape) for rng in self.rngs], 1)
-        return np.stack([rng.standard_normal(shape, np.float32) for rng in self.rngs], 1)
+    def _recent_starts(self) -> np.ndarray | None:
+        """[S, RECENT_STARTS, D], repeated if there are fewer; None if nobody needs them."""
+        if self.model is None or not self.model.takes_observations:
+            return None
+        shape = (RECENT_STARTS, self.obs.shape[1])
+        starts = np.stack([np.resize(np.stack(list(s)), shape) for s in self._starts])
+        return starts.astype(np.float32)
 
     def _count(
         self, reward: np.ndarray, cost: np.ndarray, ended: np.ndarray, finished: list[list[tuple]]
@@ -241,19 +207,21 @@ class Collector:
             )
             self._reward[i], self._cost[i], self._length[i] = 0.0, 0.0, 0
 
-    def _experience(self, rows: list[tuple], finished: list[list[tuple]]) -> Experience:
+    def _experience(self, rows: list[_Step], finished: list[list[tuple]]) -> Experience:
         k = self._cost.shape[1]
+        split = lambda values: np.stack([self._split(x) for x in values], 1)
+        stack = lambda values: split(values).astype(np.float32)
         return Experience(
             seeds=self.seeds,
-            obs=np.stack([r[0] for r in rows], 1).astype(np.float32),
-            action=np.stack([r[1] for r in rows], 1),
-            reward=self._stack(rows, 2),
-            cost=self._stack(rows, 3),
-            next_obs=self._stack(rows, 4),
-            terminated=self._stack(rows, 5, bool),
-            ended=self._stack(rows, 6, bool),
-            before=self._records([row[7] for row in rows]),
-            after=self._records([row[8] for row in rows]),
+            obs=np.stack([r.obs for r in rows], 1).astype(np.float32),
+            action=np.stack([r.action for r in rows], 1),
+            reward=stack(r.reward for r in rows),
+            cost=stack(r.cost for r in rows),
+            next_obs=stack(r.next_obs for r in rows),
+            terminated=split(r.terminated for r in rows),
+            ended=split(r.ended for r in rows),
+            before=self._records([row.before for row in rows]),
+            after=self._records([row.after for row in rows]),
             episodes=[
                 Episodes(
                     np.array([e[0] for e in seed]),
@@ -262,25 +230,49 @@ class Collector:
                 )
                 for seed in finished
             ],
+            starts=self._recent_starts(),
         )
 
     def _records(self, states: list[Any]) -> np.ndarray | None:
-        """Records [S, T, n, R] of real states, all made in one go."""
-        if self.knowledge is None:
+        """Records [S, T, n, R] of real states."""
+        if self.model is None or not self._uses_state:
             return None
-        joined = jax.tree.map(lambda *parts: np.concatenate(parts), *states)
-        records = self.knowledge.record(joined)
+        together = jax.tree.map(lambda *parts: np.concatenate(parts), *states)
+        records = self.model.record(together)
         shape = (len(states), len(self.seeds), self.per_seed, -1)
         return records.reshape(shape).swapaxes(0, 1)
 
-    def _stack(self, rows: list[tuple], i: int, dtype: Any = np.float32) -> np.ndarray:
-        return np.stack([self._split(row[i]) for row in rows], 1).astype(dtype)
+
+def draw_from(
+    policy: Policy, rngs: Generators, per_seed: int, steps: int, greedy: bool = False
+) -> Actor:
+    """An actor for `steps` steps that draws from a policy, or takes its mode if `greedy`.
+
+    Each seed has its own generator, so its actions do not depend on the other seeds.
+    """
+    shape = (steps, per_seed, policy.actions)
+    categorical = policy.kind == "categorical"
+    if greedy:
+        same = 0.5 if categorical else 0.0
+        noise = np.full((steps, len(rngs), *shape[1:]), same, np.float32)
+    elif categorical:
+        noise = np.stack([rng.uniform(1e-12, 1.0, shape) for rng in rngs], 1)
+    else:
+        noise = np.stack([rng.standard_normal(shape, np.float32) for rng in rngs], 1)
+    return lambda now: policy.sample(now.obs, noise[now.t])
 
 
-def environment_seeds(seeds: list[int], per_seed: int, restart: int = 0) -> list[int]:
-    """A number for every environment, which depends on its seed and place there alone.
+def draw_uniformly(actions: ActionSpec, rngs: Generators, per_seed: int) -> Actor:
+    """An actor that takes random actions within the bounds."""
+    shape = (per_seed, actions.size)
+    one = lambda rng: rng.uniform(actions.low, actions.high, shape).astype(np.float32)
+    return lambda now: np.stack([one(rng) for rng in rngs])
 
-    Environments that are seeded once more, after an epoch `restart`, get others.
+
+def environment_seeds(seeds: Sequence[int], per_seed: int, restart: int = 0) -> list[int]:
+    """A seed for every environment, which depends on the run's seed and its place there alone.
+
+    Environments that are seeded again, after the epoch `restart`, get other numbers.
     """
     more = [restart] if restart else []
     return [
@@ -293,7 +285,7 @@ def environment_seeds(seeds: list[int], per_seed: int, restart: int = 0) -> list
 def _numbers(
     name: str, values: Any, shape: Any, when: str, where: np.ndarray | None = None
 ) -> np.ndarray:
-    """Values of all environments as an array of a shape; a fault if they are not finite numbers.
+    """Values of all environments as an array; raises EnvironmentFault if one is not finite.
 
     Rows outside `where` may be anything: Gymnasium leaves them undefined.
     """
@@ -308,18 +300,3 @@ def _numbers(
         i = int(np.argwhere(bad)[0][0])
         raise EnvironmentFault(f"environment {i}, {when}: {name} is {array[i]}")
     return array
-
-
-def numpy_policy(learner: Learner, actions: ActionSpec) -> Policy:
-    """The policies of a learner with a leading axis of seeds, for acting."""
-    actor, scale = learner.actor, learner.normalizer
-    array = lambda x: np.asarray(x)
-    return Policy(
-        tuple(array(w) for w in actor.network.weights),
-        tuple(array(b) for b in actor.network.biases),
-        None if actor.log_std is None else array(actor.log_std),
-        np.asarray(actions.low, np.float32),
-        np.asarray(actions.high, np.float32),
-        None if scale is None else array(scale.mean),
-        None if scale is None else np.sqrt(array(scale.var) + 1e-8),
-    )

@@ -6,9 +6,7 @@ that lowers the cost most; fit the critics. There is no multiplier to learn: eac
 its own.
 """
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -16,10 +14,12 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Key
 
-from surefoot.algorithms import model_free
-from surefoot.algorithms.common import Epoch
-from surefoot.algorithms.model_free import Measured, Sizes, State
-from surefoot.core.snapshot import Saved
+from surefoot.algorithms import on_policy
+from surefoot.algorithms.algorithm import Algorithm, CostLimit, Preset, Steps
+from surefoot.algorithms.on_policy import Measured, OnPolicy, State
+from surefoot.algorithms.ppo_lagrangian import TASKS
+from surefoot.algorithms.trainer import Problem
+from surefoot.core.config import check
 from surefoot.learn import dual, ppo, trust_region
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.networks import Actor
@@ -30,35 +30,34 @@ from surefoot.learn.trust_region import Judged, TrustRegionConfig
 class CPOConfig:
     """CPO with safety-starter-agents' settings. It keeps one constraint."""
 
-    steps: int = 2_000_000
+    steps: Steps = 2_000_000
     """Real steps in all."""
-    cost_limit: float = 18.0
+    cost_limit: CostLimit = ()
     """Limit on the undiscounted cost of an episode."""
-    steps_per_epoch: int = 30_000
+    steps_per_epoch: Steps = 30_000
     """Real steps per update."""
     observation: str = "paper"
-    """Which observation of the Goal tasks the policy sees."""
-    doubt: bool = False
-    """Whether to ask for more where the batch promises more than it can know: two halves of the
-    environments tell how much of the cost's gradient is noise, along which no cost will fall."""
+    """Observation that the policy sees, if the task has several."""
+    signal_scaling: bool = False
+    """Scale the requested cost decrease by the estimated signal fraction of the cost gradient."""
     cpo: TrustRegionConfig = field(default_factory=TrustRegionConfig)
     """The learner."""
 
     def __post_init__(self) -> None:
-        model_free.check_schedule(self)
+        check(self)
 
 
-def init(config: CPOConfig, sizes: Sizes, key: Key[Array, ""]) -> State:
+def init(config: CPOConfig, problem: Problem, key: Key[Array, ""]) -> State:
     """A new policy and new critics."""
-    if sizes.constraints != 1:
+    if problem.constraints != 1:
         raise ValueError(
-            f"cost_names: the environment has {sizes.constraints} costs and algorithm=cpo keeps "
-            f"exactly one; ppo-lagrangian and trpo-lagrangian keep several"
+            f"cost_names={problem.cost_names!r}: cpo supports exactly one constraint; "
+            f"ppo-lagrangian and trpo-lagrangian support several"
         )
     learner_key, key = jax.random.split(key)
-    actions, none = sizes.actions, MultiplierConfig(initial=0.0)
+    actions, none = problem.actions, MultiplierConfig(initial=0.0)
     learner = trust_region.init(
-        config.cpo, none, sizes.obs, actions.size, actions.discrete, 1, learner_key
+        config.cpo, none, problem.observation_size, actions.size, actions.discrete, 1, learner_key
     )
     return State(learner, key)
 
@@ -69,11 +68,11 @@ def update(
     """One update from real steps."""
     key, sub = jax.random.split(state.key)
     # Per step, which is what the surrogate of the cost is measured in.
-    excess = (measured.cost[0] - config.cost_limit) / measured.length
+    excess = (measured.cost[0] - config.cost_limit[0]) / measured.length
     rows = ppo.prepare(config.cpo.ppo, state.learner, batch)
-    half = halves(*batch.reward.shape) if config.doubt else None
+    half = halves(*batch.reward.shape) if config.signal_scaling else None
     actor, metrics = improve(config.cpo, state.learner.actor, rows, excess, half)
-    # For an episode. What the next epoch's cost makes of it tells how far to believe the batch.
+    # Per episode; comparing it with the next epoch's cost shows how far to trust the batch.
     metrics["expected_cost_change"] *= measured.length
     learner = eqx.tree_at(lambda s: s.actor, state.learner, actor)
     learner, critic_metrics = ppo.fit_critics(config.cpo.ppo, learner, rows, sub)
@@ -90,22 +89,23 @@ def improve(
 ) -> tuple[Actor, dict[str, Array]]:
     """The step of `dual.solve`, shrunk until it holds for the surrogates themselves.
 
-    `c` is by how much the cost per step exceeds its limit; the expected change is per step too.
-    With `half`, which splits the rows in two, as much more is asked for as is noise.
+    `c` is the excess of the cost per step over its limit; the expected change is per step too.
+    With `half`, which splits the rows in two, the requested decrease is scaled up by the estimated
+    noise of the cost gradient.
     """
     region = trust_region.around(config, actor, rows)
     g = jax.grad(lambda p: -region.judge(p).reward)(region.here)
     b = jax.grad(lambda p: region.judge(p).cost[0])(region.here)
     v, w = trust_region.solve(config, region, g), trust_region.solve(config, region, b)
-    believed = jnp.array(1.0)
+    signal = jnp.array(1.0)
     if half is not None:
-        believed = share_of_signal(config, actor, rows, half, b @ w)
-    wanted = jnp.where(c > 0, c / believed, c)
-    chosen = dual.solve(g @ v, b @ v, b @ w, wanted, config.delta)
+        signal = signal_fraction(config, actor, rows, half, b @ w)
+    excess = jnp.where(c > 0, c / signal, c)
+    chosen = dual.solve(g @ v, b @ v, b @ w, excess, config.delta)
     before = region.judge(region.here)
 
     def accept(judged: Judged) -> Array:
-        # While the limit is broken, coming back may well take reward.
+        # Recovering from a violation may reduce the reward.
         no_worse = (judged.reward >= before.reward) | (c > 0)
         return no_worse & (judged.cost[0] - before.cost[0] <= jnp.maximum(-c, 0.0))
 
@@ -113,7 +113,7 @@ def improve(
     actor, metrics = trust_region.search(config, region, step, accept)
     cases = {"binding": chosen.binding * 1, "recovery": chosen.recovery * 1}
     if half is not None:
-        cases["believed"] = believed
+        cases["signal_fraction"] = signal
     change = region.judge(ravel_pytree(actor)[0]).cost[0] - before.cost[0]
     return actor, {"lambda": chosen.nu, "expected_cost_change": change, **cases, **metrics}
 
@@ -126,33 +126,39 @@ def halves(steps: int, environments: int) -> Bool[Array, " N"]:
     return row % environments < environments // 2
 
 
-def share_of_signal(
+def signal_fraction(
     config: TrustRegionConfig,
     actor: Actor,
     rows: ppo.Rows,
     half: Bool[Array, " N"],
     s: Float[Array, ""],
 ) -> Float[Array, ""]:
-    """How much of s = b'H^-1 b is not noise, at least a twentieth.
+    """The estimated fraction of s = b'H^-1 b that is signal, at least 0.05.
 
-    Half the difference of two halves' gradients has no signal, and as much noise as b, their mean.
+    Half the difference of the two halves' gradients has no signal, and as much noise as their
+    mean b.
     """
     weight = jnp.ones(half.shape) if rows.weight is None else rows.weight
     share = weight @ half / weight.sum()
     side = jnp.where(half, 0.5 / share, -0.5 / (1 - share))
-    apart = eqx.tree_at(lambda r: r.cost_advantage, rows, rows.cost_advantage * side[:, None])
-    region = trust_region.around(config, actor, apart)
+    split = eqx.tree_at(lambda r: r.cost_advantage, rows, rows.cost_advantage * side[:, None])
+    region = trust_region.around(config, actor, split)
     d = jax.grad(lambda p: region.judge(p).cost[0])(region.here)
     noise = d @ trust_region.solve(config, region, d)
     return jnp.clip(1 - noise / jnp.maximum(s, dual.FLAT), 0.05, 1.0)
 
 
-def epochs(
-    config: CPOConfig,
-    make_env: Callable[[int, str], Any],
-    seeds: list[int],
-    saved: Saved | None = None,
-) -> Iterator[Epoch]:
-    """Train, one epoch at a time: see `model_free.epochs`."""
+def trainer(config: CPOConfig, problem: Problem) -> OnPolicy:
     remedy = "a smaller cpo.critic_learning_rate or cpo.normalise_observations"
-    return model_free.epochs(config, init, update, make_env, seeds, remedy, saved)
+    return OnPolicy(config, problem, init, update, remedy)
+
+
+ALGORITHM = Algorithm(
+    name="cpo",
+    title="CPO",
+    config=CPOConfig,
+    trainer=trainer,
+    environments=on_policy.environments,
+    presets={"default": Preset(tasks=TASKS)},
+    columns={"lambda": "{lambda:.3f}"},
+)

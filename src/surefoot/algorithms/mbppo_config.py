@@ -1,107 +1,176 @@
-"""The settings of MBPPO-Lagrangian."""
+"""The settings of MBPPO-Lagrangian, and its presets."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
-from surefoot.core.config import check_types
+from surefoot.algorithms.algorithm import CostLimit, Preset
+from surefoot.core.config import Count, Positive, Range, Share, check
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
 from surefoot.world.ensemble import EnsembleConfig
 
-MOST_STEPS = 10**9
+Ratio = Annotated[float, Range(above=0, most=1)]
 
 
 @dataclass(frozen=True)
 class MBPPOConfig:
-    """MBPPO-Lagrangian. The defaults are the `paper` preset; `presets.py` has the others."""
+    """MBPPO-Lagrangian. The defaults are the `paper` preset."""
 
-    steps: int = 450_000
+    steps: Annotated[int, Range(least=1, most=10**9)] = 450_000
     """Real steps in all."""
-    cost_limit: float = 18.0
-    """Limit on the undiscounted cost of an episode; the same for each constraint."""
+    cost_limit: CostLimit = ()
+    """Limit on the undiscounted cost of an episode, one per constraint."""
     constrained: bool = True
-    """Whether the limit is kept; without, the multiplier stays at 0."""
-    episodes: int = 13
+    """Whether to keep the limit; otherwise the multiplier stays at 0."""
+    episodes: Count = 13
     """Real episodes per epoch, collected side by side."""
-    model: Literal["ego", "paper", "black-box"] = "paper"
-    """What the ensemble predicts: the robot's own motion, the paper's state, or observations."""
-    horizon: int = 80
+    model: str = "paper"
+    """What the ensemble predicts: one of the task's models, or black-box."""
+    horizon: Count = 80
     """Steps of an imagined rollout, H."""
-    rollouts: int = 378
+    rollouts: Count = 378
     """Imagined rollouts per pass; a multiple of the elites."""
-    carry: float = 0.0
-    """Share of the rollouts that go on from pass to pass through whole episodes; they tell what an
-    episode costs. The others start anew in every pass, which teaches faster."""
-    passes: int = 30
-    """Most passes of practice per epoch."""
-    final_rate: float = 1.0
-    """Share of the learning rates that is left at the end; they fall evenly from epoch to epoch.
-    Small steps at last let the policy settle, where there is no time for small steps all along."""
-    real_share: float = 0.05
+    carry: Share = 0.0
+    """Share of the rollouts that continue from pass to pass through whole episodes and measure the
+    episode cost. The others start afresh in every pass, which teaches faster."""
+    passes: Count = 30
+    """Maximum passes of practice per epoch."""
+    final_rate: Ratio = 1.0
+    """Share of the learning rates that is left in the last epoch; they fall linearly."""
+    real_share: Share = 0.05
     """Share of real rollouts in the first pass of an epoch."""
-    replay_share: float = 0.0
-    """Share of the rollouts that start from past real states rather than from resets."""
-    beta: float = 0.02
+    replay_share: Share = 0.0
+    """Share of the rollouts that start from past real states instead of initial states."""
+    beta: Positive = 0.02
     """The multiplier aims at beta times the limit."""
     anchor: bool = False
-    """Judge costs per episode and put them right by the gap seen in the last real batch; without,
-    the cost of H imagined steps is held against beta times the limit, as in the paper."""
-    gap_memory: float = 0.0
-    """Share of the earlier gap between real and imagined cost that is kept."""
+    """Compare the cost of whole episodes with the limit, corrected by the bias seen in the last
+    real batch; otherwise the cost of H imagined steps, as in the paper."""
+    gap_memory: Share = 0.0
+    """Share of the earlier cost bias that is kept."""
     gate: Literal["none", "reward", "lagrangian"] = "reward"
     """What the performance ratio compares; none practises for all passes."""
-    pr_threshold: float = 0.66
-    """Practice goes on while this share of the elites agrees that it helps."""
-    pr_rollouts: int = 64
+    pr_threshold: Ratio = 0.66
+    """Practice continues while this share of the elites agrees that it helps."""
+    pr_rollouts: Count = 64
     """Paired rollouts per elite for the performance ratio."""
-    pr_horizon: int = 75
+    pr_horizon: Count = 75
     """Steps of those rollouts."""
     ppo: PPOConfig = field(default_factory=lambda: PPOConfig(clip=0.1, value_targets="return"))
     """The policy's learner."""
     multiplier: MultiplierConfig = field(default_factory=MultiplierConfig)
     """The multiplier's rule."""
     ensemble: EnsembleConfig = field(default_factory=lambda: EnsembleConfig(max_steps=1000))
-    """The model of the world."""
+    """The learned model."""
 
     @property
     def carried(self) -> int:
-        """How many rollouts are carried from pass to pass."""
+        """Number of rollouts that continue from pass to pass."""
         return round(self.carry * self.rollouts)
 
     def __post_init__(self) -> None:
-        check_types(self)
-        for name in (
-            "steps",
-            "episodes",
-            "horizon",
-            "rollouts",
-            "passes",
-            "pr_rollouts",
-            "pr_horizon",
-        ):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.steps > MOST_STEPS:  # all are kept in memory
-            raise ValueError(f"steps={self.steps} must be at most {MOST_STEPS:,}")
-        for name in ("carry", "real_share", "replay_share", "gap_memory"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 0 and below 1")
-        if not self.cost_limit >= 0:
-            raise ValueError(f"cost_limit={self.cost_limit} must not be negative")
-        if not 0 < self.final_rate <= 1:
-            raise ValueError(f"final_rate={self.final_rate} must be above 0 and at most 1")
-        if not self.beta > 0:
-            raise ValueError(f"beta={self.beta} must be positive")
-        if not 0 < self.pr_threshold <= 1:
-            raise ValueError(f"pr_threshold={self.pr_threshold} must be above 0 and at most 1")
+        check(self)
         elites = self.ensemble.elites
         if self.rollouts % elites:
+            near = -(-self.rollouts // elites) * elites
             raise ValueError(
-                f"rollouts={self.rollouts} must be a multiple of ensemble.elites={elites}; "
-                f"{-(-self.rollouts // elites) * elites} would do"
+                f"rollouts={self.rollouts} must be a multiple of ensemble.elites={elites}, "
+                f"such as {near}"
             )
-        for name, choices in (
-            ("model", ("ego", "paper", "black-box")), ("gate", ("none", "reward", "lagrangian")),
-        ):  # fmt: skip
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name}={getattr(self, name)!r} must be one of {choices}")
+
+
+GOAL_CPU = {"beta": 0.8, "multiplier.maximum": 0.7}
+"""On a CPU there are few passes: the multiplier must rise fast, and a cap keeps it from
+overshooting. The cap was measured on these tasks only."""
+DOGGO = {
+    # Walking takes more data. Rollouts from past states include a fallen robot.
+    "steps": 144_000,
+    "episodes": 24,
+    "beta": 0.7,
+    "horizon": 100,
+    "carry": 0.0,
+    "replay_share": 0.5,
+    "ppo.hidden": (128, 128),
+    "ppo.minimum_log_std": -1.0,
+    "ensemble.hidden": (200, 200, 200, 200),
+    "ensemble.max_steps": 3000,
+}
+DOGGO_CPU = {**GOAL_CPU, "beta": 0.7, "rollouts": 768, "passes": 60}
+DOGGO_GPU = {"rollouts": 1536, "passes": 100}
+DEFAULT = Preset(
+    # Whole episodes are imagined between few real ones. What matters most (docs/results): a low
+    # multiplier at the start, so that the robot learns to drive before it learns to avoid; rollouts
+    # and advantages as long as the robot's momentum; and the cost of whole episodes.
+    {
+        "model": "ego",
+        "horizon": 80,
+        "carry": 0.25,
+        "real_share": 0.0,
+        "anchor": True,
+        "gap_memory": 0.8,
+        "gate": "none",
+        "ppo.gae_lambda": 0.97,
+        "ppo.clip": 0.2,
+        "ppo.value_targets": "gae",
+        "ppo.kl_stop": 0.02,
+        "ppo.minimum_log_std": -1.6,
+        "ppo.scale_costs": True,
+        "multiplier.kind": "softplus",
+        "multiplier.initial": 0.07,
+    },
+    devices={
+        # A CPU pays for every step it learns from, an accelerator for every update: so the CPU
+        # takes many small updates and few passes over its data.
+        "cpu": {
+            "steps": 13_500,
+            "episodes": 3,
+            "rollouts": 576,
+            "passes": 100,
+            "final_rate": 0.08,
+            "beta": 0.6,
+            "ppo.actor_learning_rate": 2.5e-3,
+            "ppo.critic_learning_rate": 3.5e-3,
+            "ppo.epochs": 2,
+            "ppo.critic_epochs": 1,
+            "ppo.minibatches": 32,
+            "multiplier.learning_rate": 0.02,
+            "ensemble.members": 5,
+            "ensemble.elites": 3,
+            "ensemble.hidden": (64, 64),
+            "ensemble.max_steps": 1000,
+        },
+        "gpu": {
+            "steps": 24_000,
+            "episodes": 2,
+            "rollouts": 2040,
+            "passes": 300,
+            "beta": 0.65,
+            "ppo.actor_learning_rate": 5e-4,
+            "ppo.critic_learning_rate": 1e-3,
+            "ppo.epochs": 4,
+            "ppo.critic_epochs": 4,
+            "ppo.minibatches": 8,
+            "multiplier.learning_rate": 0.006,
+            "ensemble.members": 8,
+            "ensemble.elites": 6,
+            "ensemble.hidden": (200, 200, 200, 200),
+            "ensemble.max_steps": 2000,
+        },
+    },
+    tasks={
+        "CarGoal": {"steps": 30_000, "episodes": 4, "beta": 0.7},
+        "DoggoGoal": DOGGO,
+        "DoggoGoalOpenAI": DOGGO,
+        "RCCar": {"steps": 6_000, "episodes": 3},
+    },
+    tasks_on={
+        "cpu": {
+            "PointGoal": GOAL_CPU,
+            "CarGoal": {**GOAL_CPU, "beta": 0.7},
+            "DoggoGoal": DOGGO_CPU,
+            "DoggoGoalOpenAI": DOGGO_CPU,
+            "RCCar": GOAL_CPU,
+        },
+        "gpu": {"DoggoGoal": DOGGO_GPU, "DoggoGoalOpenAI": DOGGO_GPU},
+    },
+)

@@ -1,76 +1,71 @@
-"""SAC: soft actor-critic on real steps. It knows no costs, and is safe-LOOP's learner.
+"""SAC: soft actor-critic on real steps. It ignores costs, and is safe-LOOP's learner.
 
-Training goes block by block: a few real steps, then as many updates on the replay. An epoch is a
-number of blocks, after which the run is written down.
+One round: a few real steps, then as many updates on batches of the replay buffer.
 """
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Key
+from jaxtyping import Array, Int, Key
 
-from surefoot.algorithms.collect import Collector
-from surefoot.algorithms.common import (
-    Epoch,
-    Phases,
-    new_totals,
-    over_seeds,
-    real_metrics,
-    seed_keys,
-)
-from surefoot.algorithms.model_free import check_finite
+from surefoot.algorithms.algorithm import Algorithm, CostLimit, Preset, Steps
+from surefoot.algorithms.collect import Actor, Generators, draw_from, draw_uniformly
+from surefoot.algorithms.experience import Experience
+from surefoot.algorithms.loop import mean_metrics
 from surefoot.algorithms.off_policy import (
-    ReplayMemory,
-    box_actions,
-    check_blocks,
-    joined,
-    schedule,
+    as_transitions,
+    check_actions,
+    check_rounds,
+    environments,
+    replay_buffer,
     squashed_policy,
-    tell,
-    uniform,
+    transitions,
 )
+from surefoot.algorithms.phases import Phases
+from surefoot.algorithms.seeds import over_seeds, seed_keys
+from surefoot.algorithms.trainer import Problem
+from surefoot.core.config import Count, NonNegativeInt
+from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved
 from surefoot.learn import replay as replays
 from surefoot.learn import sac
-from surefoot.learn.replay import Replay
+from surefoot.learn.replay import Transitions
 from surefoot.learn.sac import SACLearnerConfig
 
 METRICS = ("critic_loss", "q", "entropy", "temperature")
-"""What `learn.sac.update` tells."""
-REMEDY = "a smaller sac.learning_rate"
+"""What `learn.sac.update` reports."""
 
 
 @dataclass(frozen=True)
 class SACConfig:
     """SAC with automatic temperature."""
 
-    steps: int = 450_000
+    steps: Steps = 450_000
     """Real steps in all."""
-    cost_limit: float = 18.0
-    """Limit on the undiscounted cost of an episode, to report by: SAC does not keep it."""
-    steps_per_epoch: int = 7_500
-    """Real steps after which the run is written down."""
-    environments: int = 10
-    """Environments side by side."""
-    random_steps: int = 10_000
-    """Real steps of random actions first, without updates."""
-    update_every: int = 50
-    """Real steps of a block; a multiple of the environments."""
-    updates: int = 50
-    """Updates after each block."""
-    replay: int = 1_000_000
-    """How many of the latest real steps are remembered."""
+    cost_limit: CostLimit = ()
+    """Limit that episode costs are reported against; SAC does not keep it."""
+    steps_per_epoch: Steps = 7_500
+    """Real steps per epoch."""
+    environments: Count = 10
+    """Environments stepped together."""
+    random_steps: NonNegativeInt = 10_000
+    """Real steps with random actions at the start, without updates."""
+    update_every: Count = 50
+    """Real steps per round; a multiple of the environments."""
+    updates: Count = 50
+    """Updates after each round."""
+    replay: Count = 1_000_000
+    """Capacity of the replay buffer, in steps."""
     observation: str = "paper"
-    """Which observation of the Goal tasks the policy sees."""
+    """Observation that the policy sees, if the task has several."""
     sac: SACLearnerConfig = field(default_factory=SACLearnerConfig)
     """The learner."""
 
     def __post_init__(self) -> None:
-        check_blocks(self)
+        check_rounds(self)
 
 
 class State(eqx.Module):
@@ -87,71 +82,89 @@ def init(config: SACLearnerConfig, obs_size: int, action_size: int, key: Key[Arr
 
 
 def improve(
-    config: SACLearnerConfig, updates: int, state: State, replay: Replay
+    config: SACLearnerConfig,
+    updates: int,
+    state: State,
+    replay: Transitions,
+    size: Int[Array, ""],
 ) -> tuple[State, dict[str, Array]]:
-    """So many updates on batches of the replay; metrics are means over them."""
+    """Several updates on batches of the replay buffer; metrics are means over them."""
     key, sub = jax.random.split(state.key)
 
     def step(learner: sac.Learner, key: Key[Array, ""]) -> tuple[sac.Learner, dict[str, Array]]:
         draw_key, update_key = jax.random.split(key)
-        batch = replays.draw(replay, config.batch_size, draw_key)
+        batch = replays.draw(replay, size, config.batch_size, draw_key)
         return sac.update(config, learner, batch, update_key)
 
     learner, metrics = jax.lax.scan(step, state.learner, jax.random.split(sub, updates))
     return State(learner, key), jax.tree.map(jnp.mean, metrics)
 
 
-def epochs(
-    config: SACConfig,
-    make_env: Callable[[int, str], Any],
-    seeds: list[int],
-    saved: Saved | None = None,
-) -> Iterator[Epoch]:
-    """Train, one epoch at a time. `make_env(n, observation)` makes n environments.
+class SACTrainer:
+    """See `trainer.Trainer`."""
 
-    With `saved`, a snapshot of an epoch read back, training goes on from there.
-    """
-    many = len(seeds)
-    env = make_env(many * config.environments, config.observation)
-    actions, obs_size = box_actions(env), env.single_observation_space.shape[0]
-    collector = Collector(env, seeds, config.environments)
-    begin = over_seeds(lambda key: init(config.sac, obs_size, actions.size, key), many)
-    learning = over_seeds(lambda *args: improve(config.sac, config.updates, *args), many)
-    memory = ReplayMemory(config, obs_size, actions, many)
-    state, phases, totals = begin(seed_keys(seeds)), Phases(), new_totals(many)
-    if saved is not None:
-        state, totals = saved.like("state", state), saved.like("totals", totals)
-        phases = Phases(saved.part("phases"))
-        memory.restore(saved.part("replay"), totals["steps"])
-        collector.restore(saved.part("collector"), totals["epoch"])
-    policy = squashed_policy(state.learner, actions)
-    for number, blocks, total in schedule(config, totals):
-        seen, told = [], []
-        for _ in range(blocks):
-            done = totals["steps"] + len(seen) * config.update_every
-            with phases("collect"):
-                act = uniform(collector, actions) if done < config.random_steps else None
-                ahead = config.update_every // config.environments
-                seen.append(collector.collect(policy, actions, ahead, act=act))
-            with phases("update"):
-                memory.add(seen[-1])
-                if done + config.update_every >= config.random_steps:
-                    state, metrics = learning(state, memory.replay)
-                    told.append(metrics)
-                    policy = squashed_policy(state.learner, actions)
-        memory.keep(seen)
-        rows = real_metrics(joined(seen), totals, config.cost_limit)
-        tell(rows, told, METRICS)
-        learner: Any = state.learner
-        check_finite(rows, {"blocks": told}, learner, REMEDY)
-        with phases("save"):
-            where = collector.snapshot()
-        seconds = phases.seconds()
-        snapshot = {
-            "state": state,
-            "replay": memory.snapshot(),
-            "totals": totals,
-            "phases": seconds,
-            "collector": where,
-        }
-        yield Epoch(number, total, rows, state, policy, seconds, snapshot)
+    remedy = "a smaller sac.learning_rate"
+
+    def __init__(self, config: SACConfig, problem: Problem):
+        check_actions(problem.actions)
+        self.config, self.problem, many = config, problem, len(problem.seeds)
+        self.rounds = config.steps_per_epoch // config.update_every
+        self.round_steps = config.update_every // config.environments
+        obs, actions = problem.observation_size, problem.actions.size
+        begin = over_seeds(lambda key: init(config.sac, obs, actions, key), many)
+        self._improve = over_seeds(
+            lambda *args: improve(config.sac, config.updates, *args), many, shared=(2,)
+        )
+        self.state: State = begin(seed_keys(problem.seeds))
+        self._policy = squashed_policy(self.state.learner, problem.actions)
+        self._replay = replay_buffer(config, problem)
+        self._metrics: list[dict[str, Array]] = []
+
+    def actor(self, done: int, rngs: Generators) -> Actor:
+        if done < self.config.random_steps:
+            return draw_uniformly(self.problem.actions, rngs, self.problem.environments)
+        return draw_from(self._policy, rngs, self.problem.environments, self.round_steps)
+
+    def learn(self, experience: Experience, done: int, phases: Phases) -> None:
+        with phases("update"):
+            self._replay.add(transitions(experience, self.problem.actions))
+            if done >= self.config.random_steps:
+                size = jnp.int32(self._replay.size)
+                self.state, metrics = self._improve(self.state, as_transitions(self._replay), size)
+                self._metrics.append(metrics)
+                self._policy = squashed_policy(self.state.learner, self.problem.actions)
+
+    def end_epoch(self) -> dict[str, Any]:
+        self._replay.end_epoch()
+        self._learned, self._metrics = self._metrics, []
+        return mean_metrics(self._learned, METRICS, len(self.problem.seeds))
+
+    def finite_parts(self) -> dict[str, Any]:
+        return {"policy or critics": self.state.learner, "an update's metric": self._learned}
+
+    def policy(self) -> Policy:
+        return self._policy
+
+    def planning(self) -> None:
+        return None
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"state": self.state, "replay": self._replay.snapshot()}
+
+    def restore(self, saved: Saved, steps: int, data: bool = True) -> None:
+        self.state = saved.like("state", self.state)
+        self._policy = squashed_policy(self.state.learner, self.problem.actions)
+        if data:
+            self._replay.restore(saved.part("replay"), steps)
+
+
+ALGORITHM = Algorithm(
+    name="sac",
+    title="SAC",
+    config=SACConfig,
+    trainer=SACTrainer,
+    environments=environments,
+    presets={"default": Preset()},
+    columns={"temperature": "{temperature:.3f}"},
+    keeps_limit=lambda config: False,
+)

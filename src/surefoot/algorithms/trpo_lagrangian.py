@@ -1,22 +1,22 @@
 """TRPO-Lagrangian, as in safety-starter-agents.
 
-One epoch: collect real steps; move the multiplier by the cost of the episodes that ended; take one
-natural-gradient step on the Lagrangian, as long as the trust region allows; fit the critics.
+One epoch: collect real steps; update the multiplier with the cost of the episodes that ended; take
+one natural-gradient step on the Lagrangian within the trust region; fit the critics.
 """
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Key
 
-from surefoot.algorithms import model_free
-from surefoot.algorithms.common import Epoch
-from surefoot.algorithms.model_free import Measured, Sizes, State
-from surefoot.core.snapshot import Saved
+from surefoot.algorithms import on_policy
+from surefoot.algorithms.algorithm import Algorithm, CostLimit, Preset, Steps
+from surefoot.algorithms.on_policy import Measured, OnPolicy, State
+from surefoot.algorithms.ppo_lagrangian import TASKS
+from surefoot.algorithms.trainer import Problem
+from surefoot.core.config import check
 from surefoot.learn import ppo, surrogate, trust_region
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.networks import Actor
@@ -25,31 +25,37 @@ from surefoot.learn.trust_region import Judged, TrustRegionConfig
 
 @dataclass(frozen=True)
 class TRPOLagrangianConfig:
-    """TRPO-Lagrangian with safety-starter-agents' settings."""
+    """TRPO-Lagrangian with the settings of safety-starter-agents."""
 
-    steps: int = 2_000_000
+    steps: Steps = 2_000_000
     """Real steps in all."""
-    cost_limit: float = 18.0
-    """Limit on the undiscounted cost of an episode; the same for each constraint."""
-    steps_per_epoch: int = 30_000
+    cost_limit: CostLimit = ()
+    """Limit on the undiscounted cost of an episode, one per constraint."""
+    steps_per_epoch: Steps = 30_000
     """Real steps per update."""
     observation: str = "paper"
-    """Which observation of the Goal tasks the policy sees."""
+    """Observation that the policy sees, if the task has several."""
     trpo: TrustRegionConfig = field(default_factory=TrustRegionConfig)
     """The learner."""
     multiplier: MultiplierConfig = field(default_factory=lambda: MultiplierConfig(kind="softplus"))
     """The multiplier's rule."""
 
     def __post_init__(self) -> None:
-        model_free.check_schedule(self)
+        check(self)
 
 
-def init(config: TRPOLagrangianConfig, sizes: Sizes, key: Key[Array, ""]) -> State:
-    """A new policy, new critics, and the multipliers at their start."""
+def init(config: TRPOLagrangianConfig, problem: Problem, key: Key[Array, ""]) -> State:
+    """A new policy, new critics and the initial multipliers."""
     learner_key, key = jax.random.split(key)
-    actions, k = sizes.actions, sizes.constraints
+    actions, k = problem.actions, problem.constraints
     learner = trust_region.init(
-        config.trpo, config.multiplier, sizes.obs, actions.size, actions.discrete, k, learner_key
+        config.trpo,
+        config.multiplier,
+        problem.observation_size,
+        actions.size,
+        actions.discrete,
+        k,
+        learner_key,
     )
     return State(learner, key)
 
@@ -59,7 +65,7 @@ def update(
 ) -> tuple[State, dict[str, Array]]:
     """One update from real steps."""
     key, sub = jax.random.split(state.key)
-    learner, lam = model_free.follow_cost(
+    learner, lam = on_policy.follow_cost(
         config.multiplier, state.learner, measured.cost, config.cost_limit
     )
     rows = ppo.prepare(config.trpo.ppo, learner, batch)
@@ -67,7 +73,7 @@ def update(
     learner = eqx.tree_at(lambda s: s.actor, learner, actor)
     learner, critic_metrics = ppo.fit_critics(config.trpo.ppo, learner, rows, sub)
     learner = ppo.observe(learner, batch.obs)
-    return State(learner, key), {"lambda": jnp.sum(lam), **metrics, **critic_metrics}
+    return State(learner, key), {"lambda": lam, **metrics, **critic_metrics}
 
 
 def improve(
@@ -88,12 +94,17 @@ def improve(
     return trust_region.search(config, region, step, accept)
 
 
-def epochs(
-    config: TRPOLagrangianConfig,
-    make_env: Callable[[int, str], Any],
-    seeds: list[int],
-    saved: Saved | None = None,
-) -> Iterator[Epoch]:
-    """Train, one epoch at a time: see `model_free.epochs`."""
+def trainer(config: TRPOLagrangianConfig, problem: Problem) -> OnPolicy:
     remedy = "a smaller trpo.critic_learning_rate or trpo.normalise_observations"
-    return model_free.epochs(config, init, update, make_env, seeds, remedy, saved)
+    return OnPolicy(config, problem, init, update, remedy)
+
+
+ALGORITHM = Algorithm(
+    name="trpo-lagrangian",
+    title="TRPO-Lagrangian",
+    config=TRPOLagrangianConfig,
+    trainer=trainer,
+    environments=on_policy.environments,
+    presets={"default": Preset(tasks=TASKS)},
+    columns={"lambda": "{lambda:.3f}"},
+)

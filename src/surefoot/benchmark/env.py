@@ -101,7 +101,7 @@ def benchmark(
                 row: dict[str, Any] = {"task": name, "num_envs": n, "threads": t}
                 row |= steps_per_second(name, n, t)
                 if base:
-                    steps = find_task(name).defaults.max_episode_steps
+                    steps = find_task(name).options.max_episode_steps
                     stepping = 1 / base["step"]
                     complete = steps / (steps * base["step"] + base["reset"])
                     row["reference_steps_per_second"] = stepping

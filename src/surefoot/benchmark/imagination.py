@@ -10,13 +10,10 @@ from jaxtyping import Array, Key
 
 from surefoot.algorithms import mbppo_lagrangian
 from surefoot.algorithms.mbppo_config import MBPPOConfig
-from surefoot.algorithms.mbppo_lagrangian import World
-from surefoot.algorithms.presets import preset
-from surefoot.core.spaces import action_spec
-from surefoot.envs.task import find_task
+from surefoot.algorithms.trainer import Problem
 from surefoot.learn.ppo import Learner
 from surefoot.runs.device import device_name
-from surefoot.runs.train import make_task, task_model
+from surefoot.runs.setup import new_setup
 from surefoot.world.ensemble import Ensemble, predict_all
 from surefoot.world.imagination import REACH, imagine
 
@@ -39,27 +36,22 @@ def benchmark(task: str) -> dict[str, Any]:
     and goals are part of it, and after each call reward and cost are fetched. Each call is one
     compiled program here, which flatters this side: op by op it would be slower.
     """
-    find_task(task)
-    config = preset("mbppo-lagrangian", "default", task, jax.default_backend())
-    env = make_task(task, {})(1, config.model)
-    world = World(
-        task_model(env, config.model), action_spec(env.single_action_space),
-        env.max_episode_steps,
-    )  # fmt: skip
+    setup = new_setup(task, "mbppo-lagrangian", "default", jax.default_backend(), [0], None, {}, {})
+    config, problem = setup.config, setup.problem(setup.make_envs(1), 1)
 
     @jax.jit
     def begin(key: Key[Array, ""]) -> tuple[Learner, Ensemble, Any]:
         keys = jax.random.split(key, 3)
-        state, _ = mbppo_lagrangian.init(config, world, 1, keys[0])
-        starts = world.knowledge.initial_records(keys[1], config.rollouts)
+        state = mbppo_lagrangian.init(config, problem, keys[0])
+        starts = problem.task_model.initial_records(keys[1], config.rollouts)
         assert starts is not None  # the default preset knows its tasks' initial states
-        return state.learner, state.ensemble, world.knowledge.restore(keys[2], starts)
+        return state.learner, state.ensemble, problem.task_model.restore(keys[2], starts)
 
     learner, ensemble, states = begin(jax.random.key(0))
     per_call = config.rollouts * config.horizon
-    together = per_call / fastest(_together(config, world, learner, ensemble, states))
+    together = per_call / fastest(_together(config, problem, learner, ensemble, states))
     first = jax.tree.map(lambda x: x[0], states)
-    alone = STEPS / fastest(_one_at_a_time(world, learner, ensemble, first))
+    alone = STEPS / fastest(_one_at_a_time(problem, learner, ensemble, first))
     return {
         "task": task,
         "model": config.model,
@@ -78,12 +70,18 @@ def benchmark(task: str) -> dict[str, Any]:
 
 
 def _together(
-    config: MBPPOConfig, world: World, learner: Learner, ensemble: Ensemble, states: Any
+    config: MBPPOConfig, problem: Problem, learner: Learner, ensemble: Ensemble, states: Any
 ) -> Callable[[], Any]:
     """A call that imagines what one pass of training does."""
     roll = jax.jit(
         lambda learner, ensemble, states, key: imagine(
-            world.knowledge, world.actions, ensemble, learner.sample, states, config.horizon, key
+            problem.task_model,
+            problem.actions,
+            ensemble,
+            learner.sample,
+            states,
+            config.horizon,
+            key,
         )
     )
     key = jax.random.key(3)
@@ -91,10 +89,10 @@ def _together(
 
 
 def one_step(
-    world: World, learner: Learner, ensemble: Ensemble, state: Any, key: Key[Array, ""]
+    problem: Problem, learner: Learner, ensemble: Ensemble, state: Any, key: Key[Array, ""]
 ) -> tuple[Any, Array, Array, Key[Array, ""]]:
     """One state, one step, all networks: the next state, reward, costs [k] and key."""
-    know, actions = world.knowledge, world.actions
+    know, actions = problem.task_model, problem.actions
     key, act_key, member_key, noise_key, binary_key = jax.random.split(key, 5)
     action = actions.encode(learner.sample(know.observe(state)[None], act_key))
     x = jnp.concatenate([know.features(state)[None], action], -1)
@@ -111,10 +109,10 @@ def one_step(
 
 
 def _one_at_a_time(
-    world: World, learner: Learner, ensemble: Ensemble, state: Any
+    problem: Problem, learner: Learner, ensemble: Ensemble, state: Any
 ) -> Callable[[], Any]:
     """A call that takes STEPS steps, each a call of its own."""
-    step = jax.jit(lambda *args: one_step(world, *args))
+    step = jax.jit(lambda *args: one_step(problem, *args))
 
     def walk() -> None:
         now, key = state, jax.random.key(0)

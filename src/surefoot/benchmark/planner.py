@@ -6,14 +6,13 @@ from typing import Any
 import jax
 from jaxtyping import Array, Float, Key
 
-from surefoot.algorithms.presets import preset
 from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.benchmark.imagination import fastest
-from surefoot.core.spaces import ActionSpec, action_spec
+from surefoot.core.config import to_dict
+from surefoot.core.spaces import ActionSpec
 from surefoot.learn import sac
 from surefoot.runs.device import device_name
-from surefoot.runs.folder import config_dict
-from surefoot.runs.train import make_task, task_model
+from surefoot.runs.setup import new_setup
 from surefoot.world import ensemble as ensembles
 from surefoot.world import planner
 from surefoot.world.ensemble import Ensemble
@@ -40,18 +39,17 @@ def benchmark(num_envs: tuple[int, ...] | None = None) -> Iterator[dict[str, Any
     for n in chosen:
         if not 1 <= n <= MOST_ENVS:
             raise ValueError(f"num_envs={n} must be from 1 to {MOST_ENVS:,}")
-    config = preset("safe-loop", "paper", TASK, jax.default_backend())
-    env = make_task(TASK, {})(1, config.model)
-    know, actions = task_model(env, config.model), action_spec(env.single_action_space)
+    setup = new_setup(TASK, "safe-loop", "paper", jax.default_backend(), [0], None, {}, {})
+    config, problem = setup.config, setup.problem(setup.make_envs(1), 1)
     for n in chosen:
-        per_second = plans_per_second(config, know, actions, n)
+        per_second = plans_per_second(config, problem.task_model, problem.actions, n)
         yield {
             "task": TASK,
             "model": config.model,
             "members": config.ensemble.members,
             "elites": config.ensemble.elites,
             "hidden": list(config.ensemble.hidden),
-            "planner": config_dict(config.planner),
+            "planner": to_dict(config.planner),
             "weights": "untrained",
             "device": device_name(),
             "num_envs": n,

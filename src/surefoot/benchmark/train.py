@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from surefoot.algorithms import ppo_lagrangian
+from surefoot.algorithms import loop
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.benchmark.env import ask_python
-from surefoot.envs.task import make
 from surefoot.learn.ppo import PPOConfig
 from surefoot.runs.device import cores
+from surefoot.runs.setup import new_setup
 
 NEEDS = "Python 3.10 with omnisafe 0.5.0, torch and numpy below 1.27"
 
@@ -45,7 +45,7 @@ SCHEDULES = (
         name="omnisafe",
         does="one pass in minibatches of 64",
         config=PPOLagrangianConfig(
-            cost_limit=25.0,
+            cost_limit=(25.0,),
             steps_per_epoch=20_000,
             observation="reference",
             ppo=PPOConfig(
@@ -105,12 +105,15 @@ def benchmark(epochs: int, reference: str | None) -> Iterator[dict[str, Any]]:
 
 
 def _time_ours(schedule: Schedule, epochs: int) -> dict[str, Any]:
-    make_env = lambda n, observation: make(
-        "PointGoal", num_envs=n, observation=observation, **schedule.options
+    setup = new_setup(
+        "PointGoal", "ppo-lagrangian", "default", "cpu", [0], schedule.config, {}, schedule.options
     )
+    episode_steps = setup.problem(setup.make_envs(1), 1).episode_steps
+    env = setup.make_envs(setup.algorithm.environments(setup.config, episode_steps))
+    problem = setup.problem(env, env.num_envs)
     best: dict[str, Any] = {"steps_per_second": 0.0}
     before, done = {"collect": 0.0, "update": 0.0}, 0
-    running = ppo_lagrangian.epochs(schedule.config, make_env, [0])
+    running = loop.epochs(loop.begin(setup.algorithm, setup.config, problem, env))
     start = time.perf_counter()
     for epoch in islice(running, epochs + 1):
         seconds = time.perf_counter() - start

@@ -32,6 +32,13 @@ class Saved:
             structure, [self._leaf("/".join(filter(None, (name, _name(p)))), x) for p, x in leaves]
         )
 
+    def under(self, name: str) -> "Saved":
+        """The arrays under `name`, with the rest of their names."""
+        prefix = name + "/"
+        return Saved(
+            {path[len(prefix) :]: x for path, x in self.arrays.items() if path.startswith(prefix)}
+        )
+
     def part(self, name: str) -> dict[str, Any]:
         """Everything under `name` as nested dicts; empty if there is nothing."""
         found: dict[str, Any] = {}

@@ -93,7 +93,8 @@ class Task:
         level = options.pop("level", None)
         if level is not None and level not in self.levels:
             raise ValueError(f"level={level!r} must be one of {', '.join(map(str, self.levels))}")
-        return replace(self.options, **{**self.levels.get(level, {}), **options})
+        chosen = {} if level is None else self.levels[level]
+        return replace(self.options, **{**chosen, **options})
 
     @property
     def option_names(self) -> tuple[str, ...]:
@@ -204,7 +205,7 @@ def _from_function(function: Any, name: str, reference: str | None, cost: Any) -
         kwargs = dict(options.kwargs)
         if render_mode is not None:
             kwargs["render_mode"] = render_mode
-        made = function(num_envs, **kwargs) if takes_count else lambda: function(**kwargs)
+        made: Any = function(num_envs, **kwargs) if takes_count else lambda: function(**kwargs)
         return adapt(
             made, cost=_cost(options.cost), num_envs=None if takes_count else num_envs, seed=seed
         )

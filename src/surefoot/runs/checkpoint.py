@@ -16,7 +16,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-FORMAT = 1
+FORMAT = 2
 NAME = re.compile(r"epoch-(\d{6,})\.([0-9a-f]{32})\.npz")
 
 

@@ -1,4 +1,4 @@
-"""Keeps the latest state of a run, and writes it down when it is time."""
+"""Keeps the latest state of a run in memory and writes checkpoints."""
 
 import threading
 import time
@@ -7,48 +7,49 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.algorithms.common import Epoch
+from surefoot.algorithms.loop import Epoch
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved, to_arrays
 from surefoot.runs.checkpoint import Checkpoint, prune, write_checkpoint
 from surefoot.runs.folder import RunFolder
+from surefoot.runs.info import RunInfo
 
 SHARE = 0.01
-"""Largest share of the time that checkpoints may take where no interval is given."""
+"""Largest share of the time that checkpoints may take if no interval is given."""
 
 
 class Keeper:
-    """The state at the end of the last epoch, in memory always and on disk every now and then.
+    """The state at the end of the last epoch: always in memory, on disk at intervals.
 
-    It may be asked to write by two threads: the one that trains and the one that waits for signals.
+    Two threads may write: the one that trains and the one that waits for signals.
     """
 
-    def __init__(self, folder: RunFolder, info: dict[str, Any], scores: dict[int, Any]):
+    def __init__(self, folder: RunFolder, info: RunInfo, scores: dict[int, Any]):
         self.seconds = 0.0
         """Spent on copying and writing, policy.npz included."""
         self.written: int | None = None
-        """The epoch that was written last."""
+        """The epoch written last."""
         self._folder, self._info, self._scores = folder, info, scores
-        self._every, self._keep = info["checkpoint_every"], info["keep"]
+        self._every, self._keep = info.checkpoint_every, info.keep
         self._latest: Checkpoint | None = None
         self._next = 0.0
         self._mutex = threading.Lock()
 
     def take(self, epoch: Epoch, seconds: float) -> None:
-        """Copy the state that an epoch left behind, after `seconds` of training in all."""
+        """Copy the state after an epoch; training has taken `seconds` in all."""
         start = time.perf_counter()
         meta = {
             "epoch": epoch.number,
-            "version": self._info["version"],
-            "device": self._info["device"],
+            "version": self._info.version,
+            "device": self._info.device,
             "seconds": seconds,
             "save_seconds": self.seconds,
-            "info": self._info,
+            "info": self._info.to_dict(),
         }
         arrays = to_arrays(epoch.snapshot)
         arrays |= {f"policy/{name}": array for name, array in epoch.policy.arrays().items()}
         arrays["metrics"] = np.frombuffer(self._folder.metrics_bytes(), np.uint8)
-        # A policy is judged by the real steps of the epoch after it.
+        # A policy's score is what the next epoch collects with it.
         score = score_of(epoch.metrics)
         with self._mutex:
             if score is not None:
@@ -57,18 +58,18 @@ class Keeper:
         self.seconds += time.perf_counter() - start
 
     def write_policy(self, policy: Policy) -> None:
-        """Write policy.npz, which is there for others after every epoch."""
+        """Write policy.npz."""
         start = time.perf_counter()
         self._folder.write_policy(policy)
         self.seconds += time.perf_counter() - start
 
     def write_if_due(self) -> None:
-        """Write the state down if the last time was long enough ago."""
+        """Write a checkpoint if the last one is old enough."""
         if time.monotonic() >= self._next:
             self.write()
 
     def write(self) -> Path | None:
-        """Write the latest state down now, unless it is on disk already."""
+        """Write the latest state now, unless it is on disk already."""
         with self._mutex:
             latest, start = self._latest, time.perf_counter()
             if latest is None or latest.meta["epoch"] == self.written:
@@ -84,13 +85,10 @@ class Keeper:
 
 
 def score_of(rows: list[dict[str, Any]]) -> tuple[bool, float] | None:
-    """How good an epoch's policy was, over all seeds: within the limit first, then reward.
-
-    `cost` is that of the constraint that is worst kept, so the limit holds for all of them.
-    """
+    """How good an epoch's policy was, over all seeds: within the limits first, then by reward."""
     mean = lambda name: float(np.mean([row[name] for row in rows]))
-    cost, reward = mean("cost"), mean("reward")
-    return None if np.isnan(reward + cost) else (cost <= rows[0]["cost_limit"], reward)
+    excess, reward = mean("cost") - mean("cost_limit"), mean("reward")
+    return None if np.isnan(reward + excess) else (excess <= 0, reward)
 
 
 def scores_of(rows: list[dict[str, float]]) -> dict[int, tuple[bool, float]]:

@@ -1,22 +1,21 @@
-"""Runs as they lie on disk: in which state each is, and what it holds."""
+"""Runs on disk: the state of each, and a check of its files."""
 
 from math import isnan
 from pathlib import Path
 from typing import Any
 
-from surefoot.core.config import check_kinds
+from surefoot.core.config import check_values
 from surefoot.runs.checkpoint import Damaged, best_of, epoch_of, list_checkpoints, read_checkpoint
 from surefoot.runs.drive import how_to_resume
 from surefoot.runs.folder import RunFolder, rows_of
 from surefoot.runs.info import read_info
 from surefoot.runs.keeper import scores_of
 
-STATES = ("running", "finished", "stopped", "failed", "damaged")
 EVALUATION = {"episodes": int, "reward": float, "cost": float, "within_limit": float}
 
 
 def list_runs(folder: str | Path = "runs") -> list[dict[str, Any]]:
-    """All runs in a folder, newest first, each as `describe_run` tells it."""
+    """All runs in a folder, newest first, each as in `describe_run`."""
     path = Path(folder)
     if not path.is_dir():
         raise ValueError(f"{folder} is not a folder with runs: there is no such folder")
@@ -30,10 +29,9 @@ def is_run(path: Path) -> bool:
 
 
 def describe_run(run: str | Path) -> dict[str, Any]:
-    """A run in short: its state, what it trains, how far it is and how good.
+    """A run's state, task, progress and last metrics, without reading its checkpoints.
 
-    `state` is one of running, finished, stopped, failed or damaged; `problem` says why in the last
-    two. Checkpoints are not read.
+    `state` is running, finished, stopped, failed or damaged; `problem` explains the last two.
     """
     folder = RunFolder(Path(run))
     row: dict[str, Any] = {
@@ -45,13 +43,13 @@ def describe_run(run: str | Path) -> dict[str, Any]:
         row["started_at"] = folder.path.stat().st_mtime
         info = read_info(folder)
         row |= {
-            "task": info["task"],
-            "algorithm": info["algorithm"],
-            "seeds": len(info["seeds"]),
-            "steps": info["config"]["steps"],
-            "cost_limit": info["config"]["cost_limit"],
-            "started": info["started"],
-            "started_at": info["started_at"] or row["started_at"],
+            "task": info.task_name,
+            "algorithm": info.algorithm,
+            "seeds": len(info.seeds),
+            "steps": info.steps,
+            "cost_limit": info.cost_limit,
+            "started": info.started,
+            "started_at": info.started_at or row["started_at"],
         }
         _add_metrics(row, rows_of(folder.metrics_bytes(), folder.path / "metrics.csv"))
         if (folder.path / "result.json").exists():
@@ -67,23 +65,26 @@ def describe_run(run: str | Path) -> dict[str, Any]:
 
 
 def show_run(run: str | Path) -> dict[str, Any]:
-    """All that a run's folder tells, every file checked: see `describe_run`; and besides
+    """A run with every file checked: `describe_run` and
 
     `config` (config.json), `result` (result.json), `checkpoints`, `best` (the checkpoint whose
-    policy did best in the real episodes after it), `problems`, all that is damaged, and `resume`,
-    the command that goes on with it.
+    policy did best in the epoch after it), `problems` (what is damaged) and `resume` (the command
+    that resumes it).
     """
     folder = RunFolder(Path(run))
     if not folder.path.is_dir() or not is_run(folder.path):
         raise ValueError(f"{run} is not a run")
     row, problems = describe_run(run), []
-    contents: dict[str, Any] = {"config": None, "result": None}
-    for name in contents:
-        if name == "config" or (folder.path / "result.json").exists():
-            try:
-                contents[name] = read_info(folder) if name == "config" else read_result(folder)
-            except ValueError as error:
-                problems.append(str(error))
+    info, result = None, None
+    try:
+        info = read_info(folder)
+    except ValueError as error:
+        problems.append(str(error))
+    if (folder.path / "result.json").exists():
+        try:
+            result = read_result(folder)
+        except ValueError as error:
+            problems.append(str(error))
     paths = list_checkpoints(folder.checkpoints)
     metrics = folder.metrics_bytes()
     newest = True
@@ -110,21 +111,23 @@ def show_run(run: str | Path) -> dict[str, Any]:
             problems.append(str(error))
     if problems and row["state"] != "running":
         row |= {"state": "damaged", "problem": problems[0]}
-    return row | contents | {
+    return row | {
+        "config": None if info is None else info.to_dict(),
+        "result": result,
         "checkpoints": [{"epoch": epoch_of(p), "path": str(p)} for p in paths],
         "best": None if best is None else epoch_of(best),
         "problems": problems,
-        "resume": how_to_resume(folder, contents["config"] or {"task": ""}),
+        "resume": how_to_resume(folder, info),
     }  # fmt: skip
 
 
 def read_result(folder: RunFolder) -> dict[str, Any]:
-    """result.json; `Damaged` if its evaluation, where there is one, does not say what it should."""
+    """result.json; `Damaged` if its evaluation, if there is one, is incomplete."""
     result = folder.read_json("result.json")
     try:
         if "evaluation" in result:
-            check_kinds(result, {"evaluation": dict})
-            check_kinds(result["evaluation"], EVALUATION)
+            check_values(result, {"evaluation": dict})
+            check_values(result["evaluation"], EVALUATION)
     except ValueError as error:
         raise Damaged(f"{folder.path / 'result.json'} is damaged: {error}") from None
     return result

@@ -1,44 +1,57 @@
-"""Go on with a run: after a crash, a kill, a full disk, Ctrl-C, or because it should be longer."""
+"""Resume a run: after a crash, a kill, a full disk or Ctrl-C, or to make it longer."""
 
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jax
 
 from surefoot import __version__
 from surefoot.algorithms.collect import environment_seeds
-from surefoot.runs.checkpoint import Checkpoint, Damaged, is_sound, list_checkpoints, newest_sound
+from surefoot.algorithms.loop import Epoch
+from surefoot.core.config import check_values
+from surefoot.runs.checkpoint import (
+    Checkpoint,
+    Damaged,
+    is_sound,
+    list_checkpoints,
+    newest_sound,
+)
 from surefoot.runs.device import DEVICES, device_name
 from surefoot.runs.folder import RunFolder
-from surefoot.runs.info import check_checkpoint, check_info, config_in, read_info
+from surefoot.runs.info import RunInfo, parse_info, read_info
 from surefoot.runs.keeper import policy_in
 from surefoot.runs.listing import is_run, read_result
-from surefoot.runs.train import MakeEnv, train_to_the_end
-from surefoot.world.model import TaskModel
+from surefoot.runs.setup import MakeEnv, MakeModel, recorded_setup
+from surefoot.runs.train import train_to_end
+
+META = {"version": str, "device": str, "seconds": float, "save_seconds": float, "info": dict}
+ARRAYS = ("metrics", "totals/steps", "collector/obs")
+"""What every checkpoint holds."""
 
 
 def resume(
     run: str | Path,
     make_env: MakeEnv | None = None,
     steps: int | None = None,
-    knowledge: Callable[[Any], TaskModel] | None = None,
+    known: MakeModel | None = None,
+    on_epoch: Callable[[Epoch], object] | None = None,
     quiet: bool = False,
 ) -> Path:
-    """Go on with a run from its last checkpoint, as if it had never stopped.
+    """Resume a run from its last checkpoint, as if it had never stopped.
 
-    On the same machine and version the numbers are those of a run that was never interrupted. A run
-    that is finished is only checked, and what is damaged in its folder written anew.
+    On the same machine and version the numbers are those of an uninterrupted run. A finished run is
+    only checked, and damaged files in its folder are restored.
 
     Args:
         run: The run's folder.
-        make_env: For a run on environments of your own, the function that makes n of them. If they
-            have `snapshot` and `restore` (see `surefoot.envs.snapshot`) they go on where they were;
-            if not, they begin new episodes and the run is not exactly the same.
+        make_env: The function that makes environments, if the run does not record its task.
+            Environments with `snapshot` and `restore` (see `surefoot.envs.gym.snapshot`) continue
+            exactly; others begin new episodes.
         steps: A new number of real steps in all, to make a run longer.
-        knowledge: For environments of your own: what is known of them, as given to `train`.
+        known: The function given to `train` as `known`, if one was.
+        on_epoch: Called after every epoch.
         quiet: Show no progress.
     """
     folder = RunFolder(Path(run))
@@ -52,85 +65,77 @@ def resume(
             check_checkpoint(last, folder)
         elif notes:
             raise ValueError(f"no checkpoint of {run} can be read: {'; '.join(notes)}")
-        info = _config(folder, last, notes)
-        if (info["task"] is None) != (make_env is not None):
-            raise ValueError(
-                f"{run} was trained on the task {info['task']}, so make_env must not be given"
-                if make_env
-                else f"{run} was trained on environments of your own: go on from Python, with "
-                f"surefoot.resume({str(run)!r}, make_env)"
-            )
-        config = _lengthened(folder, info, last, steps)
-        _put_right(folder, last, notes)
+        info = _read_info(folder, last, notes)
+        if steps is not None:
+            done = 0 if last is None else int(last.arrays["totals/steps"])
+            if steps < done:
+                raise ValueError(f"steps={steps} must be at least {done}, which the run has done")
+            info = replace(info, config={**info.config, "steps": steps})
+        setup = recorded_setup(info, folder.path, make_env, known)
+        _restore_files(folder, last, notes)
         if last is not None:
             if _finished(folder, last, notes) and steps is None:
                 return folder.path
-            _note_differences(info, last, notes)
+            info = _note_differences(info, last, notes)
         _put_result_aside(folder, longer=steps is not None)
-        folder.write_json("config.json", info)
-        told = knowledge if info["task"] is None else None
-        task = make_env or str(info["task"])
-        return train_to_the_end(folder, info, config, task, told, last, notes, quiet)
+        return train_to_end(folder, info, setup, last, notes, quiet, on_epoch)
 
 
 def backend_of(run: str | Path) -> str:
-    """The device that a run has learned on, as `use_device` takes it; auto if it does not tell."""
+    """The device that a run was trained on, as `use_device` takes it; auto if unknown."""
     try:
-        backend = read_info(RunFolder(Path(run)))["backend"]
-    except (ValueError, OSError):  # which `resume` will tell, or mend
+        backend = read_info(RunFolder(Path(run))).backend
+    except (ValueError, OSError):  # reported by `resume`
         return "auto"
     return backend if backend in DEVICES else "auto"
 
 
-def _config(folder: RunFolder, last: Checkpoint | None, notes: list[str]) -> dict[str, Any]:
-    """config.json, or the copy in the checkpoint if that is lost."""
+def check_checkpoint(last: Checkpoint, folder: RunFolder) -> None:
+    """Raise `Damaged` if a checkpoint lacks what every checkpoint holds."""
+    try:
+        check_values(last.meta, META)
+        for name in ARRAYS:
+            if name not in last.arrays:
+                raise ValueError(f"{name} is missing")
+        if last.arrays["totals/steps"].shape != ():
+            raise ValueError("totals/steps is not one number")
+    except ValueError as error:
+        name = f"the checkpoint of epoch {last.meta['epoch']} in {folder.path}"
+        raise Damaged(f"{name} is damaged: {error}") from None
+
+
+def _read_info(folder: RunFolder, last: Checkpoint | None, notes: list[str]) -> RunInfo:
+    """config.json, or the copy in the checkpoint if that is damaged."""
     try:
         return read_info(folder)
     except ValueError as error:
         if last is None:
             raise
-        notes.append(f"{error}; taking the copy in the checkpoint")
-        info = check_info(last.meta["info"], folder.checkpoints)
-        folder.write_json("config.json", info)
-        return info
+        notes.append(f"{error}; using the copy in the checkpoint")
+        return parse_info(last.meta["info"], folder.checkpoints)
 
 
-def _lengthened(
-    folder: RunFolder, info: dict[str, Any], last: Checkpoint | None, steps: int | None
-) -> Any:
-    """The run's config, with a new number of steps if there is one."""
-    config = config_in(info, folder.path)
-    if steps is not None:
-        done = 0 if last is None else int(last.arrays["totals/steps"])
-        if steps < done:
-            raise ValueError(f"steps={steps} must be at least {done}, which the run has done")
-        config = replace(config, steps=steps)
-        info["config"]["steps"] = steps
-    return config
+def _restore_files(folder: RunFolder, last: Checkpoint | None, notes: list[str]) -> None:
+    """Bring metrics.csv and policy.npz to the checkpoint's state; rename damaged checkpoints.
 
-
-def _put_right(folder: RunFolder, last: Checkpoint | None, notes: list[str]) -> None:
-    """Bring metrics.csv and policy.npz to the checkpoint's state; put damaged checkpoints aside.
-
-    Rows that were written after the checkpoint come again, so here metrics.csv is cut back.
+    Rows written after the checkpoint will be written again, so metrics.csv is cut back.
     """
-    kept = b"" if last is None else last.arrays["metrics"].tobytes()
-    there = folder.metrics_bytes()
-    if last is None and there.count(b"\n") > 1 + len(set(_seeds_in(there))):
-        raise ValueError(f"the checkpoints of {folder.path} are gone; there is no going on")
-    if not there.startswith(kept):
+    saved = b"" if last is None else last.arrays["metrics"].tobytes()
+    present = folder.metrics_bytes()
+    if last is None and present.count(b"\n") > 1 + len(set(_seeds_in(present))):
+        raise ValueError(f"no checkpoints found in {folder.path}; cannot resume")
+    if not present.startswith(saved):
         notes.append(f"{folder.path / 'metrics.csv'} was damaged; its rows were restored")
-    if there != kept:
-        folder.write("metrics.csv", kept)
+    if present != saved:
+        folder.write("metrics.csv", saved)
     if last is None:
         return
     for path in list_checkpoints(folder.checkpoints):
         if not is_sound(path):
             os.replace(path, path.with_suffix(".damaged"))
     try:
-        sound = folder.read_policy().arrays()
-        wanted = policy_in(last).arrays()
-        same = sound.keys() == wanted.keys() and all((sound[k] == wanted[k]).all() for k in wanted)
+        present, saved = folder.read_policy().arrays(), policy_in(last).arrays()
+        same = present.keys() == saved.keys() and all((present[k] == saved[k]).all() for k in saved)
     except ValueError as error:
         notes.append(f"{error}; restored from the checkpoint")
         same = False
@@ -142,44 +147,44 @@ def _seeds_in(metrics: bytes) -> list[bytes]:
     return [line.split(b",", 1)[0] for line in metrics.splitlines()[1:]]
 
 
-def _note_differences(info: dict[str, Any], last: Checkpoint, notes: list[str]) -> None:
+def _note_differences(info: RunInfo, last: Checkpoint, notes: list[str]) -> RunInfo:
+    """Note what makes the resumed run differ from an uninterrupted one; returns the new record."""
     epoch = last.meta["epoch"]
-    notes.append(f"going on from epoch {epoch}")
+    notes.append(f"resuming from epoch {epoch}")
     here = {"version": __version__, "device": device_name()}
     for name, now in here.items():
         if last.meta[name] != now:
             notes.append(
                 f"the {name} was {last.meta[name]} and is {now}: numbers may differ from those of "
-                f"a run that was never interrupted"
+                f"an uninterrupted run"
             )
-    info |= {**here, "backend": jax.default_backend()}
+    info = replace(info, **here, backend=jax.default_backend())
     if not any(name.startswith("collector/env/") for name in last.arrays):
-        per_seed = len(last.arrays["collector/obs"]) // len(info["seeds"])
-        seeds = environment_seeds(info["seeds"], per_seed, epoch)
-        info.setdefault("restarts", []).append({"epoch": epoch, "environment_seeds": seeds})
+        per_seed = len(last.arrays["collector/obs"]) // len(info.seeds)
+        seeds = environment_seeds(info.seeds, per_seed, epoch)
+        restart = {"epoch": epoch, "environment_seeds": seeds}
+        info = replace(info, restarts=[*info.restarts, restart])
         notes.append(
-            "the environments cannot be continued (they have no snapshot and restore), so they "
-            "begin new episodes: the run is not exactly the one it would have been"
+            "the environments have no snapshot and restore, so they begin new episodes: the run "
+            "differs from an uninterrupted one"
         )
+    return info
 
 
 def _finished(folder: RunFolder, last: Checkpoint, notes: list[str]) -> bool:
-    """Whether there is a result, and the checkpoint is the one it belongs to."""
+    """Whether the run has a result that belongs to the checkpoint."""
     if not (folder.path / "result.json").exists():
         return False
     try:
         done = read_result(folder).get("real_steps")
         return done == int(last.arrays["totals/steps"])
     except Damaged as damage:
-        notes.append(f"{damage}; writing it anew")
+        notes.append(f"{damage}; it will be written again")
         return False
 
 
 def _put_result_aside(folder: RunFolder, longer: bool) -> None:
-    """A run that goes on has no result, nor has it failed.
-
-    A longer run will have another result; the old one stays under a name with its steps.
-    """
+    """Remove the result of a run that continues; a longer run keeps it under another name."""
     path = folder.path / "result.json"
     if not path.exists():
         return

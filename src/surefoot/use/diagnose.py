@@ -1,23 +1,30 @@
-"""How far to believe a run's learned model: what it says of fresh real episodes."""
+"""How far to trust a run's learned model: its predictions of fresh real episodes."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from surefoot.algorithms.collect import Collector
-from surefoot.algorithms.mbppo_host import rows
-from surefoot.algorithms.safe_loop import SafeLoopConfig
-from surefoot.core.spaces import action_spec
-from surefoot.runs.keeper import policy_in
-from surefoot.runs.train import EVALUATION_SEED, MakeEnv, make_task, task_model
+from surefoot.algorithms.collect import Collector, draw_from
+from surefoot.algorithms.model_data import real_rows
+from surefoot.runs.setup import MakeEnv, MakeModel, episode_steps
+from surefoot.runs.train import EVALUATION_SEED
 from surefoot.use.labels import feature_names, output_names
-from surefoot.use.model import ensembles_in, learned_in
+from surefoot.use.run import load_model
 from surefoot.use.trial import Judge, Trial
 from surefoot.world.diagnostics import LEVELS
-from surefoot.world.model import TaskModel
+
+
+class Diagnosis(NamedTuple):
+    """What a model predicts of fresh real episodes."""
+
+    values: dict[str, Any]
+    """Plain values; see `diagnose`."""
+    trials: list[Trial]
+    """One for each seed."""
+    cost_names: tuple[str, ...]
+    title: str
 
 
 def diagnose(
@@ -26,37 +33,26 @@ def diagnose(
     seed: int = EVALUATION_SEED,
     horizon: int | None = None,
     make_env: MakeEnv | None = None,
-    knowledge: Callable[[Any], TaskModel] | None = None,
-) -> dict[str, Any]:
-    """Hold the model of a run's last checkpoint against fresh real episodes of its policy.
+    known: MakeModel | None = None,
+) -> Diagnosis:
+    """Compare the model of a run's last checkpoint with fresh real episodes of its policy.
 
-    Returns plain values, for each seed and in the mean: `one_step` (error, loss and calibration of
-    each of the `outputs`), `binary` (the same of the `binary_outputs`), `rollouts` (after so many
-    `steps` of the same actions, the error of the `features` in units of their spread in the data,
-    and in how many rollouts they could be compared), and `reward` and `costs` over the horizon,
-    imagined and real. Draws `diagnosis.png` into the run's folder.
+    The values are means over seeds and for each seed: `one_step` (error, loss and calibration of
+    each of the `outputs`), `binary` (the same of the `binary_outputs`), `rollouts` (the error of
+    the `features` after so many `steps` of the same actions, in units of their spread, and the
+    number of rollouts compared), and `reward` and `costs` over the horizon, imagined and real.
 
     Args:
         run: The run's folder.
         episodes: Fresh episodes per seed.
-        seed: Where the environments' seeds start.
+        seed: Added to the run's seeds; decides which episodes are met.
         horizon: Steps of a rollout; the run's own if not given.
-        make_env: For a run on environments of your own, the function that makes n of them.
-        knowledge: For environments of your own: what is known of them, as given to `train`.
+        make_env: The function that makes environments, if the run does not record its task.
+        known: The function given to `train` as `known`, if one was.
     """
-    from surefoot.report.diagnosis import draw_diagnosis
-
-    learned = learned_in(run, "diagnose")
-    last, info, config = learned
-    if (info["task"] is None) != (make_env is not None):
-        raise ValueError(
-            f"{run} was trained on the task {info['task']}, so make_env must not be given"
-            if make_env
-            else f"{run} was trained on environments of your own: diagnose it from Python, with "
-            f"surefoot.diagnose({str(run)!r}, make_env=...)"
-        )
-    own = config.planner if isinstance(config, SafeLoopConfig) else config
-    length = own.horizon if horizon is None else horizon
+    learned = load_model(run, "diagnose", make_env, known)
+    info, setup = learned.info, learned.setup
+    length = learned.planning.horizon if horizon is None else horizon
     for name, value, least in (
         ("episodes", episodes, 1),
         ("horizon", length, 1),
@@ -64,49 +60,40 @@ def diagnose(
     ):
         if value < least:
             raise ValueError(f"{name}={value} must be at least {least}")
-    seeds, task = info["seeds"], info["task"]
-    count = len(seeds) * episodes
-    env = (
-        make_env(count) if make_env else make_task(task, info["task_options"])(count, config.model)
-    )
-    know = knowledge(env) if knowledge else task_model(env, config.model)
-    if list(know.known) != info["known"]:
-        raise ValueError(
-            f"knowledge: the model of {run} was told {info['known']}, not {list(know.known)}; "
-            f"give what was given to train"
-        )
-    actions = action_spec(env.single_action_space)
-    models = ensembles_in(learned, know, actions)
-    collector = Collector(env, [seed + s for s in seeds], episodes, know)
-    seen = collector.collect(policy_in(last), actions, env.max_episode_steps or 1000)
-    real, judge = rows(seen, collector), Judge(know, actions, length)
+    env = setup.make_envs(len(info.seeds) * episodes)
+    problem = setup.problem(env, episodes)
+    model, actions = problem.task_model, problem.actions
+    collector = Collector(env, [seed + s for s in info.seeds], episodes, model)
+    steps = episode_steps(env)
+    actor = draw_from(learned.trainer.policy(), collector.rngs, episodes, steps)
+    seen = collector.collect(actor, actions, steps)
+    real, judge = real_rows(seen), Judge(model, actions, length)
     trials = []
-    for s, number in enumerate(seeds):
-        model = jax.tree.map(lambda x, s=s: x[s], models)
+    for s, number in enumerate(info.seeds):
+        ensemble = jax.tree.map(lambda x, s=s: x[s], learned.planning.ensemble)
         key = jax.random.fold_in(jax.random.key(seed), number)
-        trials.append(judge(model, seen, real, s, key))
-
-    steps = steps_shown(length)
-    found = [_numbers(trial, steps) for trial in trials]
-    title = f"{task or 'own environment'}, {config.model} model after epoch {last.meta['epoch']}"
-    names = output_names(know)
-    return {
+        trials.append(judge(ensemble, seen, real, s, key))
+    shown, epoch = steps_shown(length), learned.checkpoint.meta["epoch"]
+    numbers = [_numbers(trial, shown) for trial in trials]
+    names = output_names(model)
+    values = {
         "run": str(run),
-        "epoch": last.meta["epoch"],
-        "real_steps": int(last.arrays["totals/steps"]),
-        "model": config.model,
-        "known": info["known"],
+        "epoch": epoch,
+        "real_steps": int(learned.checkpoint.arrays["totals/steps"]),
+        "model": setup.config.model,
+        "known": info.known,
         "episodes": episodes,
         "horizon": length,
-        "outputs": names[: know.target_size],
-        "binary_outputs": names[know.target_size :],
-        "features": feature_names(know),
-        "cost_names": list(know.cost_names),
-        "steps": steps,
-        **_plain(jax.tree.map(_mean, *found)),
-        "seeds": [{"seed": s, **_plain(one)} for s, one in zip(seeds, found, strict=True)],
-        "figure": str(draw_diagnosis(trials, know.cost_names, title, Path(run) / "diagnosis.png")),
+        "outputs": list(names[: model.target_size]),
+        "binary_outputs": list(names[model.target_size :]),
+        "features": list(feature_names(model)),
+        "cost_names": list(model.cost_names),
+        "steps": shown,
+        **_plain(jax.tree.map(_mean, *numbers)),
+        "seeds": [{"seed": s, **_plain(one)} for s, one in zip(info.seeds, numbers, strict=True)],
     }
+    title = f"{info.task_name}, {setup.config.model} model after epoch {epoch}"
+    return Diagnosis(values, trials, model.cost_names, title)
 
 
 def steps_shown(horizon: int) -> list[int]:
@@ -119,7 +106,7 @@ def steps_shown(horizon: int) -> list[int]:
 
 
 def _numbers(trial: Trial, steps: list[int]) -> dict[str, Any]:
-    """What a trial has come to; NaN where nothing could be compared."""
+    """A trial's results; NaN where nothing could be compared."""
     one, at = trial.one, np.asarray(steps) - 1
     levels = {f"coverage_{100 * level:.0f}": i for i, level in enumerate(LEVELS)}
     return {
@@ -152,7 +139,7 @@ def _numbers(trial: Trial, steps: list[int]) -> dict[str, Any]:
 
 
 def _mean(*values: Any) -> np.ndarray:
-    """Over seeds, those left out where nothing could be compared."""
+    """Means over seeds, without those that could not be compared."""
     known = ~np.isnan(values)
     total, count = np.sum(values, 0, where=known), known.sum(0)
     return np.where(count, total / np.maximum(count, 1), np.nan)

@@ -1,83 +1,166 @@
-"""How good a policy is: fresh episodes in the real environment."""
+"""Evaluate a run on fresh episodes: its policies as they are, or with a planner on top."""
 
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
-import numpy as np
+from surefoot.algorithms import evaluation
+from surefoot.algorithms.collect import Actor, Generators, draw_from
+from surefoot.algorithms.planning import Mode, PlannedActor, default_planner
+from surefoot.algorithms.seeds import pick_seeds, seed_keys
+from surefoot.runs.info import RunInfo, config_of
+from surefoot.runs.setup import MakeEnv, MakeModel
+from surefoot.runs.train import EVALUATION_SEED, PLANNED_EPISODES
+from surefoot.use.run import check_which, load_model, load_run, plans_itself
+from surefoot.world.model import TaskModel
+from surefoot.world.planner import PlannerConfig
 
-from surefoot.algorithms.collect import Act, Collector, Experience
-from surefoot.core.policy import Policy
-from surefoot.core.spaces import action_spec
-
-TAIL = 0.1
+EPISODES = 100
 
 
-def evaluate_policy(
-    env: Any,
-    policy: Policy,
-    seeds: list[int],
-    episodes: int,
-    seed: int,
-    cost_limit: float,
+@dataclass
+class Acting:
+    """Some seeds of a run, and what acts for them."""
+
+    env: Any
+    seeds: Sequence[int]
+    cost_limits: tuple[float, ...]
+    model: TaskModel | None
+    make_actor: Any
+    """`make_actor(rngs, steps)`; a planned one is kept in `planned`."""
+    planner: PlannerConfig | None = None
+    planned: PlannedActor | None = None
+
+
+def evaluate(
+    run: str | Path,
+    episodes: int | None = None,
+    seed: int = EVALUATION_SEED,
     deterministic: bool = False,
-    knowledge: Any = None,
-    take_over: Callable[[Collector, int], Act] | None = None,
+    plan: Mode | None = None,
+    planner: PlannerConfig | None = None,
+    make_env: MakeEnv | None = None,
+    known: MakeModel | None = None,
 ) -> dict[str, Any]:
-    """Run `episodes` episodes of each seed's policy; `env` must hold that many times the seeds.
+    """Evaluate a run's policies on fresh episodes of its task.
 
-    Returns means over episodes (and seeds): `reward`, `cost`, `within_limit` (share of episodes),
-    `cost_cvar` (mean cost of the worst tenth), their spread over seeds, and the same per seed.
-    Of several constraints `cost` is the one with the largest mean, and an episode is within the
-    limit if it is in all. Environments are seeded from `seed` on, not from the seeds of training.
+    Returns means over episodes and seeds: `reward`, `cost`, `within_limit` (share of episodes),
+    `cost_cvar` (mean cost of the worst tenth), their spread over seeds, and the same per seed. With
+    a plan, `plan` reports what planning amounted to.
 
-    Instead of the policy, what `take_over(collector, steps)` returns may act; the collector's
-    records are then those of `knowledge`.
+    Args:
+        run: The run's folder.
+        episodes: Episodes per seed; 100 if not given, or 10 if every step is planned.
+        seed: Added to the run's seeds; decides which episodes are met.
+        deterministic: Take the policy's mode instead of drawing from it.
+        plan: `look-ahead` follows plans made with the run's model; `filter` takes the policy's
+            action unless it might cost more than the planner's threshold. Algorithms that plan in
+            training look ahead if not given.
+        planner: Settings of the planner; the run's own if not given.
+        make_env: The function that makes environments, if the run does not record its task.
+        known: The function given to `train` as `known`, if one was.
     """
-    collector, steps = Collector(env, [seed + s for s in seeds], episodes, knowledge), _length(env)
-    act = None if take_over is None else take_over(collector, steps)
-    actions = action_spec(env.single_action_space)
-    rewards, costs = _first_episodes(
-        collector.collect(policy, actions, steps, greedy=deterministic, act=act)
-    )
-    rows = []
-    for number, reward, every in zip(seeds, rewards, costs, strict=True):
-        cost = every[:, np.argmax(every.mean(0))]
-        worst = np.sort(cost)[-max(1, round(TAIL * len(cost))) :]
-        rows.append(
-            {
-                "seed": number,
-                "episodes": len(cost),
-                "reward": float(reward.mean()),
-                "cost": float(cost.mean()),
-                "within_limit": float((every <= cost_limit).all(1).mean()),
-                "cost_cvar": float(worst.mean()),
-            }
+    if plan is None and plans_itself(run):
+        plan = "look-ahead"
+    if episodes is None:
+        episodes = EPISODES if plan is None else PLANNED_EPISODES
+    if episodes < 1:
+        raise ValueError(f"episodes={episodes} must be at least 1")
+    if planner is not None and plan is None:
+        raise ValueError("planner is given, but plan is not: pass plan='look-ahead' or 'filter'")
+    acting = acting_in(run, episodes, seed, deterministic, plan, planner, None, make_env, known)
+    result = evaluation.evaluate(
+        acting.env, acting.make_actor, acting.seeds, episodes, seed, acting.cost_limits,
+        deterministic, acting.model,
+    ).to_dict()  # fmt: skip
+    if acting.planned is not None and acting.planner is not None:
+        report = acting.planned.report()._asdict()
+        result["plan"] = {"how": plan, **report, "planner": asdict(acting.planner)}
+    return result
+
+
+def acting_in(
+    run: str | Path,
+    per_seed: int,
+    seed: int,
+    deterministic: bool = False,
+    plan: Mode | None = None,
+    planner: PlannerConfig | None = None,
+    which: int | None = None,
+    make_env: MakeEnv | None = None,
+    known: MakeModel | None = None,
+    **options: Any,
+) -> Acting:
+    """All seeds of a run, or seed number `which`, with `per_seed` environments each."""
+    if plan is not None:
+        return _planning(
+            run, per_seed, seed, deterministic, plan, planner, which, make_env, known, options
         )
-    names = ("reward", "cost", "within_limit", "cost_cvar")
-    result: dict[str, Any] = {name: float(np.mean([r[name] for r in rows])) for name in names}
-    if len(rows) > 1:
-        for name in ("reward", "cost"):
-            result[f"{name}_std"] = float(np.std([r[name] for r in rows], ddof=1))
-    return {
-        **result,
-        "cost_limit": cost_limit,
-        "episodes": episodes,
-        "deterministic": deterministic,
-        "seeds": rows,
-    }
+    loaded = load_run(run, make_env, known)
+    chosen = _chosen(run, loaded.info, which)
+    policy = loaded.policy.seed(chosen)
+
+    def make_actor(rngs: Generators, steps: int) -> Actor:
+        return draw_from(policy, rngs, per_seed, steps, deterministic)
+
+    return Acting(
+        loaded.setup.make_envs(len(chosen) * per_seed, **options),
+        [loaded.info.seeds[i] for i in chosen],
+        loaded.setup.config.cost_limit,
+        None,
+        make_actor,
+    )
 
 
-def _first_episodes(seen: Experience) -> tuple[np.ndarray, np.ndarray]:
-    """Reward [S, n] and costs [S, n, k] of each environment's first episode.
+def _planning(
+    run: str | Path,
+    per_seed: int,
+    seed: int,
+    deterministic: bool,
+    plan: Mode,
+    planner: PlannerConfig | None,
+    which: int | None,
+    make_env: MakeEnv | None,
+    known: MakeModel | None,
+    options: dict[str, Any],
+) -> Acting:
+    """As `acting_in`, with a planner on top, from the run's newest sound checkpoint."""
+    learned = load_model(run, "plan with", make_env, known)
+    chosen = _chosen(run, learned.info, which)
+    seeds = [learned.info.seeds[i] for i in chosen]
+    setup, planning = learned.setup, learned.planning
+    config = planner or planning.config or default_planner_of(learned.info)
+    planning = planning._replace(
+        ensemble=pick_seeds(planning.ensemble, chosen), learner=pick_seeds(planning.learner, chosen)
+    )
+    env = setup.make_envs(len(chosen) * per_seed, **options)
+    problem = replace(setup.problem(env, per_seed), seeds=tuple(seeds))
+    policy = learned.trainer.policy().seed(chosen)
+    acting = Acting(env, seeds, setup.config.cost_limit, problem.model, None, config)
 
-    More of them in the time that early ends leave would give short episodes too much weight.
-    """
-    first = np.cumsum(seen.ended, 1) - seen.ended == 0
-    reward = seen.reward.sum(1, np.float64, where=first)
-    return reward, seen.cost.sum(1, np.float64, where=first[..., None])
+    def make_actor(rngs: Generators, steps: int) -> Actor:
+        keys = seed_keys([(seed + s) % 2**32 for s in seeds])
+        own = draw_from(policy, rngs, per_seed, steps, deterministic)
+        acting.planned = PlannedActor(config, problem, planning, plan, own, keys, deterministic)
+        return acting.planned
+
+    acting.make_actor = make_actor
+    return acting
 
 
-def _length(env: Any) -> int:
-    if not env.max_episode_steps:
-        raise ValueError("the environment has no time limit, so an evaluation would have no end")
-    return env.max_episode_steps
+def _chosen(run: str | Path, info: RunInfo, which: int | None) -> list[int]:
+    if which is None:
+        return list(range(len(info.seeds)))
+    check_which(run, info, which)
+    return [which]
+
+
+def default_planner_of(info: RunInfo) -> PlannerConfig:
+    """The planner for a run whose algorithm has none."""
+    return default_planner(info.task_name, "cost" in info.known)
+
+
+def planner_of(info: RunInfo, path: Path) -> PlannerConfig:
+    """The planner of a run: its own, or the default."""
+    return getattr(config_of(info, path), "planner", None) or default_planner_of(info)

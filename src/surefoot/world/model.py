@@ -31,6 +31,11 @@ class TaskModel(Protocol):
         ...
 
     @property
+    def takes_observations(self) -> bool:
+        """Whether records are observations; if not, environments must provide their states."""
+        ...
+
+    @property
     def cost_names(self) -> tuple[str, ...]: ...
     @property
     def observation_size(self) -> int: ...
@@ -121,6 +126,7 @@ class BlackBox:
     termination_fn: SignalFn | None = None
 
     name = "black-box"
+    takes_observations = True
 
     @property
     def known(self) -> tuple[str, ...]:

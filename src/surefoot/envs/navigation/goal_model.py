@@ -80,6 +80,7 @@ class _GoalModel:
     """Goals drawn ahead for each imagined episode."""
 
     known = KNOWN
+    takes_observations = False
     cost_names = ("hazards",)
     binary_size = 0
 

@@ -172,6 +172,7 @@ class RCCarModel:
     """The task."""
 
     name = "ego"
+    takes_observations = False
     known = ("initial states", "observation", "reward", "cost", "termination")
     cost_names = RCCarEnv.cost_names
     binary_size = 0

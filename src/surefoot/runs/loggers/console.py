@@ -14,14 +14,16 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from surefoot.algorithms.common import Epoch
+from surefoot.algorithms.loop import Epoch
+from surefoot.runs.info import RunInfo, algorithm_of
 
-SHOWN = 12
-ROOMY = 100
+LINES_SHOWN = 12
+WIDE = 100
+"""Characters of a terminal in which every column has one line."""
 
 
 class _Stdout:
-    """Standard output without which a run goes on: what cannot be shown is left out."""
+    """Standard output that never fails: what cannot be shown is dropped, and the run continues."""
 
     def __init__(self) -> None:
         self._file = sys.stdout
@@ -40,163 +42,104 @@ class _Stdout:
             yield
         except UnicodeError:
             pass
-        except (OSError, ValueError):  # its reader has gone, its disk is full, or it was closed
+        except (OSError, ValueError):  # the reader has gone, the disk is full, or it was closed
             with suppress(OSError, ValueError):
-                # What Python still holds would fail once more at its end.
+                # Python would fail once more at exit with what it still buffers.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self._file.fileno())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._file, name)
 
 
-class Progress:
+class ConsoleLogger:
     """Shows each epoch as it ends. Neither a console nor a log.txt that fails stops a run."""
 
-    def __init__(
-        self,
-        folder: Path,
-        seeds: list[int],
-        config: Any,
-        quiet: bool,
-        tensorboard: bool,
-        seconds: float = 0.0,
-    ):
+    def __init__(self, folder: Path, info: RunInfo, quiet: bool = False, seconds: float = 0.0):
         """`seconds` is the time that the run has taken already."""
-        self.console = Console(
+        self._console = Console(
             file=cast("IO[str]", _Stdout()), highlight=False, soft_wrap=True, quiet=quiet
         )
-        self.seeds, self.config = seeds, config
-        self.names: tuple[str, ...] = ()
-        self.lines: list[tuple[str, ...]] = []
-        self.start = time.perf_counter() - seconds
-        self.log = (folder / "log.txt").open("a")
-        self.live = Live(console=self.console, auto_refresh=False) if self._terminal else None
-        self.events = _events(folder) if tensorboard else None
+        self._info, self._algorithm = info, algorithm_of(info)
+        self._lines: list[tuple[str, ...]] = []
+        self._start = time.perf_counter() - seconds
+        self._log = (folder / "log.txt").open("a")
+        terminal = self._console.is_terminal and not quiet
+        self._live = Live(console=self._console, auto_refresh=False) if terminal else None
 
-    @property
-    def _terminal(self) -> bool:
-        return self.console.is_terminal and not self.console.quiet
-
-    def __enter__(self) -> "Progress":
-        seeds = f"{len(self.seeds)} seed{'s' * (len(self.seeds) > 1)}"
-        self.say(
-            f"{self.config.steps:,} real steps, {seeds}, cost limit {self.config.cost_limit:g}"
-        )
-        if self.live:
-            self.live.start()
+    def start(self) -> None:
+        """Show what will be trained."""
+        info = self._info
+        seeds = f"{len(info.seeds)} seed{'s' * (len(info.seeds) > 1)}"
+        limits = ", ".join(f"{x:g}" for x in dict.fromkeys(info.cost_limits.values()))
+        self.message(f"{info.steps:,} real steps, {seeds}, cost limit {limits}")
+        if self._live:
+            self._live.start()
             waiting = Text("compiling and collecting the first episodes …", "dim italic")
-            self.live.update(waiting, refresh=True)
-        return self
+            self._live.update(waiting, refresh=True)
 
-    def __exit__(self, *error: object) -> None:
-        if self.live:
-            self.live.stop()
-        with suppress(OSError):  # a full disk is told of where it was met first
-            if self.events:
-                self.events.close()
-            self.log.close()
-
-    def show(self, epoch: Epoch) -> None:
-        """One more epoch."""
-        mean = lambda name: float(np.mean([r.get(name, np.nan) for r in epoch.metrics]))
-        cost, limit = mean("cost"), self.config.cost_limit
+    def epoch(self, epoch: Epoch) -> None:
+        """Show one more epoch: means over seeds."""
+        means = _Means(epoch)
+        within = means["cost"] <= means["cost_limit"]
         columns = {
             "epoch": f"{epoch.number}/{epoch.total}",
             "real steps": f"{epoch.metrics[0]['steps']:,}",
-            "reward": f"{mean('reward'):.2f}",
-            "cost": f"{cost:.1f} {'≤' if cost <= limit else '>'} {limit:g}",
-            "imagined": f"{mean('imagined_reward'):.1f}/{mean('imagined_cost'):.1f}",
-            "lambda": f"{mean('lambda'):.3f}",
-            "planned": f"{mean('planned_value'):.1f}/{mean('planned_cost'):.1f}",
-            "safe plans": f"{mean('safe_plans'):.0%}",
-            "temperature": f"{mean('temperature'):.3f}",
-            "model error": f"{mean('model_error'):.4f}",
-            "passes": f"{mean('passes'):.0f}",
-            "violations": f"{mean('violations'):.0f}",
-            "time": f"{time.perf_counter() - self.start:.0f} s",
+            "reward": f"{means['reward']:.2f}",
+            "cost": f"{means['cost']:.1f} {'≤' if within else '>'} {means['cost_limit']:g}",
         }
-        known = epoch.metrics[0]
-        columns = {k: v for k, v in columns.items() if k not in NEEDS or NEEDS[k] in known}
+        columns |= {
+            title: template.format_map(means) for title, template in self._algorithm.columns.items()
+        }
+        columns |= {
+            "violations": f"{means['violations']:.0f}",
+            "time": f"{time.perf_counter() - self._start:.0f} s",
+        }
         phases = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in epoch.seconds.items())
         line = "  ".join(f"{name} {value}" for name, value in columns.items())
         self._write_log(f"{line}  ({phases})")
-        self._write_events(epoch)
-        if self.live:
-            self.names = tuple(columns)
-            self.lines.append(tuple(columns.values()))
-            self.live.update(self._table(f"so far: {phases}"), refresh=True)
+        if self._live:
+            self._lines.append(tuple(columns.values()))
+            self._live.update(self._table(tuple(columns), f"so far: {phases}"), refresh=True)
         else:
-            self.console.print(f"{line}  ({phases})")
+            self._console.print(f"{line}  ({phases})")
         for row in epoch.metrics:
-            if row.get("cost_mismatch"):
-                self.say(
-                    f"warning: seed {row['seed']}: real cost {row['cost']:.1f}, imagined "
-                    f"{row['imagined_cost_before']:.1f} for the same policy: the model misjudges "
-                    f"the cost"
-                )
+            if warning := self._algorithm.warning(row):
+                self.message(f"warning: seed {row['seed']}: {warning}")
 
-    def say(self, text: str) -> None:
+    def message(self, text: str) -> None:
         self._write_log(text)
-        self.console.print(text, soft_wrap=self.live is None)
+        self._console.print(text, soft_wrap=self._live is None, markup=False)
+
+    def close(self) -> None:
+        if self._live:
+            self._live.stop()
+        self._log.close()
 
     def _write_log(self, line: str) -> None:
-        with suppress(OSError):  # metrics.csv and the checkpoints decide whether a run can go on
-            self.log.write(line + "\n")
-            self.log.flush()
+        with suppress(OSError, ValueError):  # metrics.csv and checkpoints decide whether to stop
+            self._log.write(line + "\n")
+            self._log.flush()
 
-    def _table(self, status: str) -> Table:
-        narrow = self.console.width < ROOMY  # then two lines of names, and little between columns
+    def _table(self, names: tuple[str, ...], status: str) -> Table:
+        narrow = self._console.width < WIDE  # then column names take two lines
         table = Table(box=None, pad_edge=False, collapse_padding=narrow, caption=status)
         table.caption_justify = "left"
-        for name in self.names:
+        for name in names:
             header = name.replace(" ", "\n") if narrow else name
             table.add_column(header, justify="right", vertical="bottom", no_wrap=True)
-        for line in self.lines[-SHOWN:]:
+        for line in self._lines[-LINES_SHOWN:]:
             table.add_row(*line)
         return table
 
-    def _write_events(self, epoch: Epoch) -> None:
-        if self.events is None:
-            return
-        for row in epoch.metrics:
-            for name, value in row.items():
-                if name not in ("seed", "steps") and np.isfinite(value):
-                    tag = f"{name}/seed_{row['seed']}"
-                    self.events.add_scalar(tag, value, row["steps"])
 
+class _Means(dict[str, float]):
+    """Means over seeds of an epoch's metrics; NaN for one that is missing."""
 
-NEEDS = {
-    "imagined": "imagined_reward", "lambda": "lambda", "planned": "planned_value",
-    "safe plans": "safe_plans", "temperature": "temperature", "model error": "model_error",
-    "passes": "passes",
-}  # fmt: skip
-"""Columns that not all algorithms have, and the metric that tells."""
+    def __init__(self, epoch: Epoch):
+        names = epoch.metrics[0]
+        super().__init__(
+            {name: float(np.mean([row[name] for row in epoch.metrics])) for name in names}
+        )
 
-
-def _events(folder: Path) -> Any:
-    try:
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter  # noqa: F401
-    except ImportError:
-        raise ValueError(
-            "--tensorboard needs the extra: pip install 'surefoot[tensorboard]'"
-        ) from None
-    return _EventWriter(folder)
-
-
-class _EventWriter:
-    """Scalars as TensorBoard reads them, without torch or tensorflow."""
-
-    def __init__(self, folder: Path):
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
-
-        self._writer = EventFileWriter(str(folder))
-
-    def add_scalar(self, tag: str, value: float, step: int) -> None:
-        from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
-        from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
-
-        summary = Summary(value=[Summary.Value(tag=tag, simple_value=float(value))])
-        self._writer.add_event(Event(wall_time=time.time(), step=int(step), summary=summary))
-
-    def close(self) -> None:
-        self._writer.close()
+    def __missing__(self, name: str) -> float:
+        return float("nan")

@@ -1,0 +1,278 @@
+"""MBPPO-Lagrangian for all seeds: the host's part of Algorithm 1, and the `Algorithm` value."""
+
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool
+
+from surefoot.algorithms import mbppo_lagrangian as mbppo
+from surefoot.algorithms import model_data
+from surefoot.algorithms.algorithm import Algorithm, Preset
+from surefoot.algorithms.collect import Actor, Generators, draw_from
+from surefoot.algorithms.dataset import Dataset
+from surefoot.algorithms.experience import Experience
+from surefoot.algorithms.mbppo_config import DEFAULT, MBPPOConfig
+from surefoot.algorithms.mbppo_lagrangian import Past, RealBatch, Segments, State
+from surefoot.algorithms.on_policy import numpy_policy
+from surefoot.algorithms.phases import Phases
+from surefoot.algorithms.seeds import over_seeds, seed_keys
+from surefoot.algorithms.trainer import Planning, Problem
+from surefoot.core.policy import Policy
+from surefoot.core.snapshot import Saved
+from surefoot.world import trust
+from surefoot.world.trust import CostBias
+
+
+class Practice(NamedTuple):
+    """Metrics of the first and the last pass of an epoch, and the number of passes kept, [S]."""
+
+    first: dict[str, np.ndarray]
+    last: dict[str, np.ndarray]
+    passes: np.ndarray
+
+
+class MBPPOTrainer:
+    """See `trainer.Trainer`."""
+
+    rounds = 1
+    remedy = (
+        "a smaller ensemble.learning_rate or ppo.actor_learning_rate, a shorter horizon, or more "
+        "real episodes per epoch"
+    )
+
+    def __init__(self, config: MBPPOConfig, problem: Problem):
+        self.config, self.problem = config, problem
+        self.round_steps = problem.episode_steps
+        batch = config.episodes * problem.episode_steps
+        self._epochs = -(-config.steps // batch)
+        many = len(problem.seeds)
+        self.state: State = over_seeds(lambda key: mbppo.init(config, problem, key), many)(
+            seed_keys(problem.seeds)
+        )
+        self._model_rows = over_seeds(lambda rows: model_data.model_rows(problem, **rows), many)
+        self._fit = over_seeds(
+            lambda *args: model_data.fit(config.ensemble, *args), many, shared=(3,)
+        )
+        # With a performance ratio, seeds need very different numbers of passes: run in turn, the
+        # device works only for those that continue.
+        self._pass = over_seeds(
+            lambda *args: mbppo.practise_if_active(config, problem, *args),
+            many,
+            shared=(4, 5),
+            in_turn=config.gate != "none",
+        )
+        self._compiled: Future | None = None
+        self._dataset = Dataset(self._epochs * batch, many)
+
+    def actor(self, done: int, rngs: Generators) -> Actor:
+        """Line 3: the present policy."""
+        return draw_from(self.policy(), rngs, self.config.episodes, self.round_steps)
+
+    def learn(self, experience: Experience, done: int, phases: Phases) -> None:
+        """Lines 4 to 16: fit the model, then practise."""
+        config, many = self.config, len(self.problem.seeds)
+        number = done // experience.steps - 1
+        with phases("fit"):
+            self._remember(experience)
+            past = self._past(experience)
+            self._real = real_batch(config, self.problem, experience, number)
+            rate = jnp.float32(1 - (1 - config.final_rate) * number / max(1, self._epochs - 1))
+            if self._compiled is None:  # compile a pass while the model fits
+                self._compiled = _compile_aside(
+                    self._pass, jnp.ones(many, bool), self.state, past, self._real,
+                    jnp.array(True), rate,
+                )  # fmt: skip
+            ensemble, key, self._fitted = jax.block_until_ready(
+                self._fit(
+                    self.state.ensemble, self.state.key, self._dataset.rows,
+                    jnp.int32(self._dataset.count),
+                )
+            )  # fmt: skip
+            self.state = mbppo.with_ensemble(self.state, ensemble, key)
+        with phases("practise"):
+            self._practice = self._practise(self._compiled.result(), past, rate)
+
+    def _remember(self, experience: Experience) -> None:
+        real = model_data.real_rows(experience)
+        rows = self._model_rows(real)
+        if self.config.replay_share > 0:
+            rows["records"] = real["before"]
+        self._dataset.add(rows)
+
+    def _past(self, experience: Experience) -> Past:
+        """Real states to start from, with a leading axis of seeds."""
+        many, size = len(self.problem.seeds), self.problem.task_model.record_size
+        nothing = jnp.zeros((many, 1, size))
+        starts = nothing if experience.starts is None else jnp.asarray(experience.starts)
+        count = jnp.full(many, self._dataset.count, jnp.int32)
+        return Past(starts, self._dataset.rows.get("records", nothing), count)
+
+    def _practise(self, one_pass: Any, past: Past, rate: Array) -> Practice:
+        """Line 5: passes until the performance ratio stops every seed, or the maximum."""
+        many = len(self.problem.seeds)
+        active, passes = jnp.ones(many, bool), np.zeros(many, int)
+        state, first, last = self.state, None, None
+        for i in range(self.config.passes):
+            before = active
+            state, active, now = one_pass(active, state, past, self._real, jnp.array(i == 0), rate)
+            # For seeds that have stopped, the last pass they took part in is reported.
+            last = now if last is None else _choose(before, now, last)
+            first = last if first is None else first
+            if self.config.gate == "none":
+                passes += 1  # without waiting for the device
+                continue
+            passes += np.asarray(active)
+            if not np.asarray(active).any():
+                break
+        self.state = jax.block_until_ready(state)
+        return Practice(*jax.device_get((first, last)), passes)  # type: ignore[arg-type]
+
+    def end_epoch(self) -> dict[str, Any]:
+        self._dataset.end_epoch()
+        first, last = self._practice.first, self._practice.last
+        mismatch = trust.mismatched(
+            np.asarray(self._real.cost),
+            np.asarray(self._real.cost_error),
+            first["imagined_cost"],
+            jnp.asarray(self.config.cost_limit, jnp.float32),
+        )
+        return {
+            "imagined_cost_before": first["imagined_cost"],
+            "imagined_reward": last["imagined_reward"],
+            "imagined_cost": last["imagined_cost"],
+            "lambda": last["lambda"],
+            "model_error": np.asarray(self._fitted.holdout_mse).mean(-1),
+            "model_epochs": np.asarray(self._fitted.epochs),
+            "passes": self._practice.passes,
+            "performance_ratio": last["performance_ratio"],
+            "kl": last["kl"],
+            "entropy": last["entropy"],
+            "cost_bias": np.asarray(jax.vmap(CostBias.value)(self.state.bias)),
+            "cost_mismatch": np.any(mismatch, -1).astype(int),
+        }
+
+    def finite_parts(self) -> dict[str, Any]:
+        names = ("imagined_reward", "imagined_cost", "lambda", "kl")
+        return {
+            **{name: self._practice.last[name] for name in names},
+            "the model's fit": model_data.fit_is_finite(self._fitted),
+            "policy or critics": self.state.learner,
+        }
+
+    def policy(self) -> Policy:
+        return numpy_policy(self.state.learner, self.problem.actions)
+
+    def planning(self) -> Planning:
+        return Planning(
+            self.state.ensemble,
+            self.state.learner,
+            lambda learner, obs, key: learner.sample(obs, key),
+            lambda learner, obs, key: learner.mode(obs),
+            lambda learner, obs, key: learner.critics(learner.scaled(obs))[..., 0],
+            None,
+            self.config.horizon,
+        )
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"state": self.state, "dataset": self._dataset.snapshot()}
+
+    def restore(self, saved: Saved, steps: int, data: bool = True) -> None:
+        self.state = saved.like("state", self.state)
+        if data:
+            self._dataset.restore(saved.part("dataset"), steps)
+
+
+def real_batch(
+    config: MBPPOConfig, problem: Problem, experience: Experience, number: int
+) -> RealBatch:
+    """The real batch of epoch `number`, of all seeds."""
+    costs, errors = [], []
+    for s, episodes in enumerate(experience.episodes):
+        # Without a finished episode, the mean step is a guess as uncertain as it is large.
+        guess = experience.cost[s].mean((0, 1)) * problem.episode_steps
+        costs.append(episodes.mean_cost() if len(episodes.cost) else guess)
+        errors.append(episodes.cost_error() if len(episodes.cost) else guess)
+    stack: Any = lambda parts: np.stack(parts).astype(np.float32)
+    width = round(config.real_share * config.rollouts)
+    segments = None
+    if width and experience.reward.shape[1] >= config.horizon:
+        parts = [
+            _segments(
+                experience, s, config.horizon, width, np.random.default_rng([seed, 2, number])
+            )
+            for s, seed in enumerate(experience.seeds)
+        ]
+        segments = jax.tree.map(lambda *x: np.stack(x), *parts)
+    return RealBatch(stack(costs), stack(errors), segments)
+
+
+def _segments(
+    experience: Experience, s: int, horizon: int, width: int, rng: np.random.Generator
+) -> Segments:
+    """`width` random segments of one seed that do not cross the end of an episode."""
+    steps = experience.reward.shape[1]
+    ends = np.cumsum(np.pad(experience.ended[s], ((1, 0), (0, 0))), 0)
+    clear = ends[horizon - 1 : -1] - ends[: steps - horizon + 1] == 0
+    start, column = np.nonzero(clear)
+    weight = np.float32(len(start) > 0)
+    if not weight:  # any will do: they have no weight
+        start, column = np.zeros(1, int), np.zeros(1, int)
+    pick = rng.integers(0, len(start), width)
+    t = start[pick][None] + np.arange(horizon)[:, None]
+    c = np.broadcast_to(column[pick][None], t.shape)
+    take: Any = lambda x: x[s][t, c]
+    return Segments(
+        take(experience.obs),
+        take(experience.action),
+        take(experience.reward),
+        take(experience.cost),
+        take(experience.next_obs)[-1],
+        take(experience.terminated),
+        weight,  # type: ignore[arg-type]
+    )
+
+
+def _choose(condition: Bool[Array, " S"], new: Any, old: Any) -> Any:
+    """Seed by seed, one tree or the other."""
+    pick = lambda a, b: jnp.where(condition.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+    return jax.tree.map(pick, new, old)
+
+
+def _compile_aside(jitted: Any, *args: Any) -> Future:
+    """Compile a function for such arguments in a thread of its own."""
+    pool = ThreadPoolExecutor(1)
+    future = pool.submit(lambda: jitted.lower(*args).compile())
+    pool.shutdown(wait=False)
+    return future
+
+
+def _warning(row: Mapping[str, Any]) -> str | None:
+    if not row["cost_mismatch"]:
+        return None
+    return (
+        f"real cost {row['cost']:.1f}, imagined {row['imagined_cost_before']:.1f} for the same "
+        f"policy: the model misjudges the cost"
+    )
+
+
+ALGORITHM = Algorithm(
+    name="mbppo-lagrangian",
+    title="MBPPO-Lagrangian",
+    config=MBPPOConfig,
+    trainer=MBPPOTrainer,
+    environments=lambda config, episode_steps: config.episodes,
+    presets={"default": DEFAULT, "paper": Preset()},
+    uses_model=True,
+    keeps_limit=lambda config: config.constrained,
+    columns={
+        "imagined": "{imagined_reward:.1f}/{imagined_cost:.1f}",
+        "lambda": "{lambda:.3f}",
+        "model error": "{model_error:.4f}",
+        "passes": "{passes:.0f}",
+    },
+    warning=_warning,
+)

@@ -1,0 +1,167 @@
+"""The trainer that on-policy, model-free algorithms share.
+
+An algorithm brings `init` and `update`, pure functions of one seed; the trainer compiles both for
+all seeds at once.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Key
+
+from surefoot.algorithms.collect import Actor, Generators, draw_from
+from surefoot.algorithms.experience import Experience
+from surefoot.algorithms.phases import Phases
+from surefoot.algorithms.seeds import over_seeds, seed_keys
+from surefoot.algorithms.trainer import Problem
+from surefoot.core.policy import Policy
+from surefoot.core.snapshot import Saved
+from surefoot.core.spaces import ActionSpec
+from surefoot.learn import multiplier, ppo
+from surefoot.learn.multiplier import MultiplierConfig
+
+
+class State(eqx.Module):
+    """Everything that learns."""
+
+    learner: ppo.Learner
+    key: Key[Array, ""]
+
+
+class Measured(eqx.Module):
+    """Means over the episodes that ended last."""
+
+    cost: Float[Array, " k"]
+    """Undiscounted cost of an episode; NaN before the first one has ended."""
+    length: Float[Array, ""]
+    """Steps of an episode."""
+
+
+Init = Callable[[Any, Problem, Key[Array, ""]], Any]
+"""`init(config, problem, key)` makes the state of one seed; it has a `learner`."""
+Update = Callable[[Any, Any, ppo.Batch, Measured], tuple[Any, dict[str, Array]]]
+"""`update(config, state, batch, measured)`; every metric is one number, or one per constraint."""
+
+
+def environments(config: Any, episode_steps: int) -> int:
+    """As many environments as make about `config.steps_per_epoch` steps in whole episodes."""
+    return max(1, config.steps_per_epoch // episode_steps)
+
+
+@dataclass
+class OnPolicy:
+    """Collects whole episodes and updates on them; see `trainer.Trainer`."""
+
+    config: Any
+    problem: Problem
+    init: Init
+    update: Update
+    remedy: str
+    rounds: int = 1
+
+    def __post_init__(self) -> None:
+        config, problem, many = self.config, self.problem, len(self.problem.seeds)
+        self.round_steps = problem.episode_steps
+        begin = over_seeds(lambda key: self.init(config, problem, key), many)
+        self._update = over_seeds(lambda *args: self.update(config, *args), many)
+        self.state = begin(seed_keys(problem.seeds))
+        self._metrics: dict[str, Array] = {}
+        self._measured = Measured(
+            np.full((many, problem.constraints), np.nan, np.float32),  # type: ignore[arg-type]
+            np.full(many, problem.episode_steps, np.float32),  # type: ignore[arg-type]
+        )
+
+    def actor(self, done: int, rngs: Generators) -> Actor:
+        return draw_from(self.policy(), rngs, self.problem.environments, self.round_steps)
+
+    def learn(self, experience: Experience, done: int, phases: Phases) -> None:
+        with phases("update"):
+            self._measured = measure(experience, self._measured)
+            measured = estimate(experience, self._measured)
+            self.state, self._metrics = jax.block_until_ready(
+                self._update(self.state, to_batch(experience), measured)
+            )
+
+    def end_epoch(self) -> dict[str, Any]:
+        return self._metrics
+
+    def finite_parts(self) -> dict[str, Any]:
+        return {"policy or critics": self.state.learner, "an update's metric": self._metrics}
+
+    def policy(self) -> Policy:
+        return numpy_policy(self.state.learner, self.problem.actions)
+
+    def planning(self) -> None:
+        return None
+
+    def snapshot(self) -> dict[str, Any]:
+        return {"state": self.state, "measured": self._measured}
+
+    def restore(self, saved: Saved, steps: int, data: bool = True) -> None:
+        self.state = saved.like("state", self.state)
+        self._measured = saved.like("measured", self._measured)
+
+
+def follow_cost(
+    config: MultiplierConfig,
+    learner: ppo.Learner,
+    cost: Float[Array, " k"],
+    limits: tuple[float, ...],
+) -> tuple[ppo.Learner, Float[Array, " k"]]:
+    """Update the learner's multipliers with the measured cost; returns lambda too."""
+    moved = multiplier.update(config, learner.multiplier, cost, jnp.asarray(limits, jnp.float32))
+    learner = eqx.tree_at(lambda s: s.multiplier, learner, moved)
+    return learner, multiplier.value(config, moved)
+
+
+def to_batch(experience: Experience) -> ppo.Batch:
+    """Real steps as the learner takes them, with a leading axis of seeds."""
+    real: Any = experience  # numpy arrays; the compiled update takes them as they are
+    aligned = not real.ended[:, :-1].any()  # episodes end only with the last row
+    last = np.zeros_like(real.ended)
+    last[:, -1] = True
+    return ppo.Batch(
+        obs=real.obs,
+        action=real.action,
+        reward=real.reward,
+        cost=real.cost,
+        next_obs=real.next_obs[:, -1:] if aligned else real.next_obs,
+        terminated=real.terminated,
+        ended=real.ended | last,
+    )
+
+
+def measure(experience: Experience, before: Measured) -> Measured:
+    """Means over the episodes that ended; seeds without any keep the previous means."""
+    cost, length = np.array(before.cost), np.array(before.length)
+    for s, episodes in enumerate(experience.episodes):
+        if len(episodes.cost):
+            cost[s], length[s] = episodes.mean_cost(), episodes.length.mean()
+    return Measured(cost, length)  # type: ignore[arg-type]
+
+
+def estimate(experience: Experience, measured: Measured) -> Measured:
+    """Measured costs; for seeds that have finished no episode yet, the mean cost of a step times
+    the length of an episode."""
+    known, length = np.asarray(measured.cost), np.asarray(measured.length)
+    steps = experience.cost.mean((1, 2)) * length[:, None]
+    return Measured(np.where(np.isnan(known), steps, known), measured.length)  # type: ignore[arg-type]
+
+
+def numpy_policy(learner: ppo.Learner, actions: ActionSpec) -> Policy:
+    """The policies of a learner with a leading axis of seeds, for acting."""
+    actor, scale = jax.device_get((learner.actor, learner.normalizer))
+    return Policy(
+        tuple(actor.network.weights),
+        tuple(actor.network.biases),
+        None if actor.log_std is None else actor.log_std,
+        np.asarray(actions.low, np.float32),
+        np.asarray(actions.high, np.float32),
+        None if scale is None else scale.mean,
+        None if scale is None else np.sqrt(scale.var + 1e-8),
+    )

@@ -1,0 +1,192 @@
+"""Actors that plan with a learned model: look-ahead, and a safety filter around a policy."""
+
+import time
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Array, Bool, Float, Key
+
+from surefoot.algorithms.collect import Actor, Now
+from surefoot.algorithms.seeds import over_seeds
+from surefoot.algorithms.trainer import Planning, Problem
+from surefoot.core.config import check_choice
+from surefoot.world import planner
+from surefoot.world.ensemble import Ensemble
+from surefoot.world.planner import Plan, PlannerConfig
+
+Mode = Literal["look-ahead", "filter"]
+MODES: tuple[Mode, ...] = ("look-ahead", "filter")
+DEFAULT = PlannerConfig(kind="cem", horizon=6, hold=5, samples=60, iterations=4, particles=1)
+"""Few lasting actions per plan, and the best plans alike. With single steps, as in safe-LOOP's own
+settings, plans are little more than the mean of the safe ones."""
+LEARNED_COST_THRESHOLD = 0.2
+"""Costs that are learned are never exactly 0."""
+TASKS = {"RCCar": {"horizon": 5, "hold": 3}}
+"""Overrides by task: a drifting car needs shorter plans with finer steering."""
+
+
+def default_planner(task: str, known_cost: bool) -> PlannerConfig:
+    """The planner of a run whose algorithm does not plan."""
+    threshold = 0.0 if known_cost else LEARNED_COST_THRESHOLD
+    return replace(DEFAULT, cost_threshold=threshold, **TASKS.get(task, {}))
+
+
+class PlanReport(NamedTuple):
+    """What planning amounted to."""
+
+    followed: float | None
+    """Share of the steps at which a plan was followed."""
+    safe: float | None
+    """Share of the followed plans that were safe."""
+    plans_per_second: float | None
+    """Plans per second, compilation excluded."""
+
+
+class PlannedActor:
+    """Acts in all environments of all seeds by planning, in one compiled call per step.
+
+    The algorithm's policy proposes plans and its critic gives the terminal value. As a filter, it
+    takes the policy's action unless that, followed by the policy, might cost more than the
+    threshold over the horizon. It then follows the plan, if that might cost less.
+    """
+
+    def __init__(
+        self,
+        config: PlannerConfig,
+        problem: Problem,
+        planning: Planning,
+        mode: Mode,
+        policy: Actor,
+        keys: Key[Array, " S"],
+        greedy: bool = False,
+    ):
+        """`policy` acts where the filter does not intervene; `keys` has one key per seed."""
+        check_choice("plan", mode, MODES)
+        self._config, self._problem, self._planning = config, problem, planning
+        self._act = planning.mode if greedy else planning.act
+        self._learned = planning.ensemble, planning.learner
+        self._mode, self._policy, self._keys = mode, policy, keys
+        begin = np.asarray(planner.initial_mean(config, problem.actions, problem.environments))
+        self._begin = np.broadcast_to(begin, (len(keys), *begin.shape))
+        self._mean: np.ndarray = self._begin
+        self._plan = over_seeds(self._plan_one, len(keys), shared=(3,))
+        self._risk = over_seeds(self._risk_one, len(keys), shared=(3,))
+        self._steps = self._followed = self._safe = self._plans = 0
+        self._seconds = 0.0
+        self._compiled: set[int] = set()
+
+    def __call__(self, now: Now) -> np.ndarray:
+        """Actions [S, n, A]."""
+        if self._mode == "look-ahead":
+            everywhere = np.ones(now.begins.shape, bool)
+            plan = self._make_plan(now, everywhere)
+            return self._follow(plan, everywhere, plan.action)
+        action = self._policy(now)
+        risk = np.asarray(self._risk(*self._learned, self._keys, now.t, now.record, action))
+        danger = risk > self._config.cost_threshold
+        if not danger.any():
+            self._mean = self._begin
+            self._steps += danger.size
+            return action
+        plan = self._make_plan(now, danger)
+        return self._follow(plan, danger & (plan.worst_cost < risk), action)
+
+    def report(self) -> PlanReport:
+        """What planning amounted to so far."""
+        share = lambda part, whole: part / whole if whole else None
+        return PlanReport(
+            share(self._followed, self._steps),
+            share(self._safe, self._followed),
+            share(self._plans, self._seconds),
+        )
+
+    def _follow(self, plan: Plan, where: Bool[np.ndarray, "S n"], action: Any) -> np.ndarray:
+        """The plan's actions `where` it is followed, elsewhere `action`."""
+        self._steps += where.size
+        self._followed += int(where.sum())
+        self._safe += int((where & plan.safe).sum())
+        # A plan that is not followed is no warm start for the next one.
+        self._mean = np.where(where[..., None, None], plan.mean, self._begin)
+        return np.where(where[..., None], plan.action, action)
+
+    def _make_plan(self, now: Now, where: Bool[np.ndarray, "S n"]) -> Plan:
+        """Plans [S, n, …] for the environments in `where`; zeros for others.
+
+        The batch has one of a few sizes, each compiled once: the smallest that holds the
+        environments of the seed with most of them.
+        """
+        n = where.shape[1]
+        mean = np.where(now.begins[..., None, None], self._begin, self._mean)
+        size = batch_size(n, int(where.sum(1).max()))
+        chosen = np.argsort(~where, 1, kind="stable")[:, :size]
+        place = lambda x: chosen.reshape(*chosen.shape, *[1] * (x.ndim - 2))
+        take = lambda x: np.take_along_axis(x, place(x), 1)
+        start = time.perf_counter()
+        plan = jax.block_until_ready(
+            self._plan(*self._learned, self._keys, now.t, take(now.record), take(mean))
+        )
+        if size in self._compiled:
+            self._seconds += time.perf_counter() - start
+            self._plans += int(where.sum())
+        self._compiled.add(size)
+
+        def put(x: Array) -> np.ndarray:
+            out = np.zeros((len(where), n, *x.shape[2:]), x.dtype)
+            np.put_along_axis(out, place(x), np.asarray(x), 1)
+            return out
+
+        return jax.tree.map(put, plan)
+
+    def _plan_one(
+        self,
+        ensemble: Ensemble,
+        learner: Any,
+        key: Key[Array, ""],
+        t: Array,
+        records: Float[Array, "n R"],
+        mean: Float[Array, "n H A"],
+    ) -> Plan:
+        model = self._problem.task_model
+        restore_key, plan_key = jax.random.split(jax.random.fold_in(key, t))
+        return planner.plan(
+            self._config,
+            model,
+            self._problem.actions,
+            ensemble,
+            model.restore(restore_key, records),
+            mean,
+            lambda obs, key: self._act(learner, obs, key),
+            lambda obs, key: self._planning.value(learner, obs, key),
+            plan_key,
+        )
+
+    def _risk_one(
+        self,
+        ensemble: Ensemble,
+        learner: Any,
+        key: Key[Array, ""],
+        t: Array,
+        records: Float[Array, "n R"],
+        action: Float[Array, "n A"],
+    ) -> Float[Array, " n"]:
+        """The worst-case cost of one seed's actions, followed by its policy."""
+        restore_key, risk_key = jax.random.split(jax.random.fold_in(key, t))
+        return planner.worst_cost(
+            self._config,
+            self._problem.task_model,
+            self._problem.actions,
+            ensemble,
+            self._problem.task_model.restore(restore_key, records),
+            action,
+            lambda obs, key: self._act(learner, obs, key),
+            risk_key,
+        )
+
+
+def batch_size(n: int, needed: int) -> int:
+    """The smallest of n, n / 2, n / 4, …, each rounded up, that holds `needed`."""
+    while n > 1 and -(-n // 2) >= needed:
+        n = -(-n // 2)
+    return n

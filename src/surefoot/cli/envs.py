@@ -1,0 +1,99 @@
+"""The commands about environments: envs, watch and parity."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import tyro
+from rich.table import Table
+from tyro.conf import Positional
+
+from surefoot.cli.output import Json, emit, err, out
+
+
+def envs(json_: Json = False) -> None:
+    """List the tasks with their sizes and options."""
+    from surefoot.envs.task import TASKS, describe
+
+    rows = [describe(TASKS[name]) for name in TASKS]
+    if json_:
+        emit(True, rows, ())
+        return
+    for row in rows:
+        sizes = ", ".join(f"{name} {size}" for name, size in row["observations"].items())
+        limits = ", ".join(f"{name} (limit {x:g})" for name, x in row["cost_limits"].items())
+        out.print(f"\n[bold]{row['name']}[/]  ({row['id']})\n  {row['summary']}")
+        out.print(f"  observations: {sizes}; actions: {row['actions']}; costs: {limits}")
+        table = Table("option", "default", "meaning", box=None, pad_edge=False, padding=(0, 2))
+        for option in row["options"]:
+            table.add_row(option["name"], str(option["default"]), option["help"])
+        out.print(table)
+
+
+def parity(files: Positional[tuple[Path, ...]], json_: Json = False) -> int:
+    """Replay recordings of the reference environment and compare; exit 1 outside tolerance.
+
+    Args:
+        files: Recordings (.npz).
+    """
+    from surefoot.envs.parity import check
+
+    if not files:
+        raise ValueError("files: no recording was given; usage: surefoot parity FILE.npz …")
+    reports = [check(f) for f in files]
+    columns = ("position", "reward", "lidar", "accelerometer", "sensors", "open_loop_position")
+    lines = []
+    for r in reports:
+        numbers = {c: getattr(r, c) for c in columns if getattr(r, c) is not None}
+        differences = ", ".join(f"{name} {value:.1e}" for name, value in numbers.items())
+        lines.append(
+            f"{Path(r.file).name}: {r.steps} steps; {differences}; "
+            f"mismatches: {r.cost_mismatches} cost, {r.goal_mismatches} goal; "
+            f"layout {'exact' if r.layout_exact else 'differs'}, "
+            f"re-draws exact {r.redraws_exact} of {r.redraws}"
+        )
+    emit(json_, [r.as_dict() for r in reports], lines)
+    bad = [(r.file, r.failures()) for r in reports if r.failures()]
+    for name, failures in bad:
+        err.print(f"[red]outside tolerance[/] {name}: {'; '.join(failures)}")
+    return 1 if bad else 0
+
+
+def watch(
+    what: Positional[str],
+    out_: Annotated[Path, tyro.conf.arg(name="out")] = Path("clip.mp4"),
+    policy: Literal["random", "still"] = "random",
+    which: int = 0,
+    plan: Literal["look-ahead", "filter"] | None = None,
+    view: Literal["top", "camera"] = "top",
+    steps: int | None = None,
+    seed: int = 0,
+    every: int = 2,
+    size: int = 640,
+    cost_limit: float | None = None,
+) -> None:
+    """Film one episode of a task or of a run.
+
+    Args:
+        what: A task (see surefoot train), or a run's folder, whose policy then acts.
+        out_: The clip's file: .mp4 or .gif.
+        policy: What acts if no run does.
+        which: Which of the run's seeds acts, counted from 0.
+        plan: Plan on top of the run's policy, as in evaluate; safe-loop runs look ahead anyway.
+        view: top draws from above and needs no OpenGL; camera is MuJoCo's and does.
+        steps: Steps to film (default: one episode).
+        seed: Which episode.
+        every: Film every n-th step.
+        size: Width of the picture in pixels.
+        cost_limit: Limit shown beside the running cost.
+    """
+    if Path(what).is_dir():
+        from surefoot.use.film import film_run
+
+        path = film_run(what, which, out_, view, steps, seed, every, size, plan)
+    elif plan is not None:
+        raise ValueError(f"--plan {plan} needs a run with a model: {what!r} is not a run's folder")
+    else:
+        from surefoot.envs.render.film import film
+
+        path = film(what, out_, policy, view, steps, seed, every, size, cost_limit)
+    out.print(f"wrote {path}", markup=False)

@@ -1,0 +1,57 @@
+"""Weights & Biases: one W&B run per Surefoot run; metrics by seed over real steps."""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+
+from surefoot.algorithms.loop import Epoch
+from surefoot.runs.info import RunInfo
+
+
+class WandbLogger:
+    """Logs to the project `surefoot`; W&B's environment variables change that.
+
+    `WANDB_MODE=offline` writes into the run's folder; `wandb sync` uploads it later. A resumed run
+    continues the same W&B run.
+    """
+
+    def __init__(self, folder: Path, info: RunInfo):
+        self.check()
+        import wandb
+
+        name = f"{folder.resolve()} {info.started_at}"
+        self._run = wandb.init(
+            project="surefoot",
+            name=folder.name,
+            id=hashlib.blake2b(name.encode(), digest_size=8).hexdigest(),
+            resume="allow",
+            dir=str(folder),
+            config=info.to_dict(),
+            settings=wandb.Settings(silent=True, console="off"),
+        )
+
+    @staticmethod
+    def check() -> None:
+        """Raise a ValueError if W&B is not installed."""
+        try:
+            import wandb  # noqa: F401
+        except ImportError:
+            raise ValueError(
+                "logger='wandb' needs an extra: pip install 'surefoot[wandb]'"
+            ) from None
+
+    def epoch(self, epoch: Epoch) -> None:
+        values = {
+            f"{name}/seed_{row['seed']}": value
+            for row in epoch.metrics
+            for name, value in row.items()
+            if name not in ("seed", "steps") and np.isfinite(value)
+        }
+        self._run.log(values, step=int(epoch.metrics[0]["steps"]))
+
+    def message(self, text: str) -> None:
+        pass
+
+    def close(self) -> None:
+        self._run.finish()

@@ -1,0 +1,191 @@
+"""`Setup`: what a run trains on and with, resolved from a request or from a run's record."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from surefoot.algorithms.algorithm import ALGORITHMS, Algorithm, algorithm_of
+from surefoot.algorithms.trainer import Problem
+from surefoot.core.config import changed, did_you_mean
+from surefoot.core.spaces import action_spec
+from surefoot.envs.task import BLACK_BOX, Task, find_task
+from surefoot.runs.info import RunInfo, config_of
+from surefoot.world.model import BlackBox, TaskModel
+
+MakeEnv = Callable[..., Any]
+"""Makes one environment, or as many as its argument says; see `envs.task.find_task`."""
+MakeModel = Callable[[Any], TaskModel]
+"""Makes a task model for an environment."""
+CostLimits = float | Sequence[float] | Mapping[str, float]
+"""One limit for all constraints, one for each in order, or each by name."""
+RESERVED = ("num_envs", "seed", "threads", "render_mode")
+"""Arguments of `Task.make` that a run sets itself."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A task with its options, an algorithm with its config, and the seeds."""
+
+    task: Task
+    options: dict[str, Any]
+    algorithm: Algorithm
+    config: Any
+    seeds: tuple[int, ...]
+    make_model: MakeModel | None = None
+    """A user's own model, instead of the task's."""
+
+    def make_envs(self, n: int, **more: Any) -> Any:
+        """n environments; their observation is the one that the config names."""
+        options = {**self.options, **more}
+        sees = self.algorithm.sees(self.config)
+        if sees in self.task.observations:
+            options.setdefault("observation", sees)
+        return self.task.make(n, **options)
+
+    def problem(self, env: Any, environments: int) -> Problem:
+        """What the algorithm must know of environments."""
+        return Problem(
+            self.seeds,
+            environments,
+            episode_steps(env),
+            env.single_observation_space.shape[0],
+            action_spec(env.single_action_space),
+            tuple(env.cost_names),
+            self.model(env) if self.algorithm.uses_model else None,
+        )
+
+    def model(self, env: Any) -> TaskModel:
+        """The task model that the config names, or the user's own."""
+        if self.make_model is not None:
+            return self.make_model(env)
+        if self.config.model == BLACK_BOX:
+            return BlackBox(env.single_observation_space.shape[0], tuple(env.cost_names))
+        return self.task.models[self.config.model](env)
+
+
+def new_setup(
+    source: Any,
+    algorithm: str | Algorithm | None,
+    preset: str,
+    device: str,
+    seeds: Sequence[int],
+    config: Any,
+    changes: Mapping[str, Any],
+    options: Mapping[str, Any],
+    cost: Any = None,
+    cost_limit: CostLimits | None = None,
+    make_model: MakeModel | None = None,
+) -> Setup:
+    """Resolve and check a request, before anything is created."""
+    task = find_task(source, cost)
+    if isinstance(algorithm, Algorithm) or algorithm is None:
+        chosen = algorithm or algorithm_of(config)
+    else:
+        chosen = ALGORITHMS[algorithm]
+    if config is None:
+        config = chosen.preset(preset, task, device)
+    elif not isinstance(config, chosen.config):
+        raise ValueError(
+            f"algorithm={chosen.name!r} contradicts config={type(config).__name__}, which is for "
+            f"{algorithm_of(config).name}"
+        )
+    changes = dict(changes)
+    if cost_limit is not None:
+        changes["cost_limit"] = ()  # resolved by name below
+    config = changed(config, changes)
+    chosen.check(config)
+    options = dict(options)
+    if callable(cost):  # cannot be recorded
+        task = replace(task, reference=None)
+    elif cost is not None:
+        options["cost"] = cost
+    setup = Setup(task, options, chosen, config, tuple(seeds), make_model)
+    _check_options(setup)
+    env = setup.make_envs(1)
+    limits = cost_limit if cost_limit is not None else config.cost_limit or task.cost_limits
+    names = tuple(env.cost_names)
+    config = replace(config, cost_limit=limits_by_name(limits, names, task.name))
+    setup = replace(setup, config=config)
+    setup.problem(env, 1)  # a model that does not fit is reported before a folder exists
+    return setup
+
+
+def recorded_setup(
+    info: RunInfo, path: Path, make_env: MakeEnv | None = None, make_model: MakeModel | None = None
+) -> Setup:
+    """The setup of a run on disk; `make_env` if the run does not record its task."""
+    if (info.task is None) != (make_env is not None):
+        raise ValueError(
+            f"{path} was trained on the task {info.task}, so make_env must not be given"
+            if make_env
+            else f"{path} was trained on environments made by a Python function: pass that "
+            f"function as make_env"
+        )
+    config = config_of(info, path)
+    try:
+        task = find_task(make_env or str(info.task))
+    except ValueError as error:
+        raise ValueError(f"{path}: its task cannot be made: {error}") from error
+    return Setup(
+        task, dict(info.task_options), ALGORITHMS[info.algorithm], config, tuple(info.seeds),
+        make_model,
+    )  # fmt: skip
+
+
+def limits_by_name(
+    limits: CostLimits, names: Sequence[str], task: str = "the task"
+) -> tuple[float, ...]:
+    """Cost limits in the order of the constraints."""
+    if isinstance(limits, Mapping):
+        for name in limits:
+            if name not in names:
+                hint = f"{did_you_mean(name, names)}. Constraints: {', '.join(names)}"
+                raise ValueError(f"cost_limit={name!r} is not a constraint of {task}{hint}")
+        missing = [name for name in names if name not in limits]
+        if missing:
+            raise ValueError(
+                f"cost_limit: {task} has no limit for {', '.join(missing)}; pass cost_limit"
+            )
+        limits = [limits[name] for name in names]
+    elif isinstance(limits, int | float):
+        limits = [limits]
+    limits = tuple(float(limit) for limit in limits)
+    if len(limits) == 1:
+        return limits * len(names)
+    if len(limits) != len(names):
+        raise ValueError(
+            f"cost_limit={limits} must have {len(names)} values, for {', '.join(names)}"
+        )
+    return limits
+
+
+def episode_steps(env: Any) -> int:
+    """The environments' time limit."""
+    if not env.max_episode_steps:
+        raise ValueError(
+            "max_episode_steps=None: the environment does not tell its time limit; wrap it in "
+            "gymnasium.wrappers.TimeLimit or give it an attribute `max_episode_steps`"
+        )
+    return env.max_episode_steps
+
+
+def _check_options(setup: Setup) -> None:
+    """Check that options, observation and model fit together."""
+    for name in RESERVED:
+        if name in setup.options:
+            raise ValueError(f"{name}={setup.options[name]!r} is not an option of a task")
+    sees = setup.algorithm.sees(setup.config)
+    if setup.algorithm.uses_model:
+        if setup.make_model is not None:
+            return
+        setup.task.check_model(sees)
+    else:
+        setup.task.check_observation(sees)
+    given = setup.options.get("observation", sees)
+    if given != sees and sees in setup.task.observations:
+        field = "model" if setup.algorithm.uses_model else "observation"
+        raise ValueError(
+            f"the task option observation={given!r} contradicts {field}={sees!r} of the config; "
+            f"leave it out"
+        )
