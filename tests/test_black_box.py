@@ -12,8 +12,9 @@ from surefoot.envs.gym.adapters import adapt
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
 from surefoot.use.evaluate import evaluate_policy
+from surefoot.world.black_box import BlackBox
 from surefoot.world.ensemble import EnsembleConfig
-from surefoot.world.model import BlackBox, targets_of
+from surefoot.world.model import targets_of
 from toys import Drift, TwoState, drift_offset
 
 DRIFT = MBPPOConfig(

@@ -20,8 +20,8 @@ from surefoot.learn import ppo
 from surefoot.learn.ppo import PPOConfig
 from surefoot.runs import train as runs
 from surefoot.runs.checkpoint import newest_sound
+from surefoot.world.black_box import BlackBox
 from surefoot.world.ensemble import EnsembleConfig
-from surefoot.world.model import BlackBox
 from toys import Drift
 
 STEPS = 20

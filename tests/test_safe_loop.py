@@ -19,7 +19,7 @@ from surefoot.core.spaces import ActionSpec
 from surefoot.envs.gym.adapters import adapt
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.train import PLANNED_EPISODES, evaluate, make_task, task_model
-from surefoot.world.model import BlackBox
+from surefoot.world.black_box import BlackBox
 from surefoot.world.planner import PlannerConfig
 from toys import Drift, TwoState, linear_ensemble
 

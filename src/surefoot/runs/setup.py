@@ -11,7 +11,8 @@ from surefoot.core.config import changed, did_you_mean
 from surefoot.core.spaces import action_spec
 from surefoot.envs.task import BLACK_BOX, Task, find_task
 from surefoot.runs.info import RunInfo, config_of
-from surefoot.world.model import BlackBox, TaskModel
+from surefoot.world.black_box import BlackBox
+from surefoot.world.model import TaskModel
 
 MakeEnv = Callable[..., Any]
 """Makes one environment, or as many as its argument says; see `envs.task.find_task`."""
