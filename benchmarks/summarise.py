@@ -1,4 +1,4 @@
-"""One line per run: reward, cost and violations at given real steps, mean and spread over seeds.
+"""Print reward, cost and violations of runs at given real steps: mean and spread over seeds.
 
 python benchmarks/summarise.py docs/results/* --at 9000 24000
 """
@@ -10,111 +10,109 @@ from pathlib import Path
 
 import numpy as np
 
+from surefoot.report.table import spread_of
 from surefoot.runs.folder import RunFolder
 
-
-def cost_changes(rows: list[dict[str, float]], seeds: list[float]) -> tuple[np.ndarray, ...]:
-    """What updates were expected to change the cost by, and what the next epoch's cost says."""
-    pairs = []
-    for seed in seeds:
-        own = [row for row in rows if row["seed"] == seed]
-        pairs += [
-            (now["expected_cost_change"], after["cost"] - now["cost"])
-            for now, after in pairwise(own)
-        ]
-    expected, real = np.array(pairs).T
-    return expected, real
+Rows = list[dict[str, float]]
 
 
-def tell_cpo(rows: list[dict[str, float]], seeds: list[float]) -> None:
-    """How far CPO is from its limit, and what its batches promise."""
+def with_maximum(name: str, values: np.ndarray, digits: int = 1) -> str:
+    return f"{name} {spread_of(values, digits)} (max {values.max():.1f})"
+
+
+def print_cpo(rows: Rows, seeds: list[float]) -> None:
+    """CPO's distance from its limit, and the cost changes that its updates expect."""
     if "expected_cost_change" in rows[0]:
-        expected, real = cost_changes(rows, seeds)
+        pairs = [
+            (now["expected_cost_change"], after["cost"] - now["cost"])
+            for seed in seeds
+            for now, after in pairwise([row for row in rows if row["seed"] == seed])
+        ]
+        expected, real = np.array(pairs).T
         print(
-            f"  cost per episode and update: expected {expected.mean():+.1f}, "
-            f"came {real.mean():+.1f}, correlation {np.corrcoef(expected, real)[0, 1]:.2f}"
+            f"  cost change per update: expected {expected.mean():+.1f}, "
+            f"real {real.mean():+.1f}, correlation {np.corrcoef(expected, real)[0, 1]:.2f}"
         )
-    if "believed" in rows[0]:
-        believed = [row["believed"] for row in rows]
-        print(f"  of the cost's gradient {min(believed):.0%} to {max(believed):.0%} is signal")
-    names = ("cost", "explained_variance_cost_0")
+    for name in ("signal_fraction", "believed"):  # the second is version 0.1.0's name
+        if name in rows[0]:
+            signal = [row[name] for row in rows]
+            print(f"  signal fraction of the cost gradient: {min(signal):.0%} to {max(signal):.0%}")
     means = [
-        [np.mean([row[name] for row in rows if row["epoch"] == epoch]) for name in names]
+        [np.mean([row[name] for row in rows if row["epoch"] == epoch])
+         for name in ("cost", "explained_variance_cost_0")]
         for epoch in sorted({row["epoch"] for row in rows if row["epoch"] > 2})
-    ]
+    ]  # fmt: skip
     cost, explained = np.array(means).T
     print(
         f"  from the third epoch on, means over seeds: cost {cost.min():.0f} to {cost.max():.0f}; "
-        f"the critic of the cost explains {explained.min():.0%} to {explained.max():.0%}"
+        f"the cost critic explains {explained.min():.0%} to {explained.max():.0%}"
     )
 
 
-def tell_training(rows: list[dict[str, float]], at: list[int]) -> None:
-    """Reward, cost and violations of the epochs that end at such steps, and of the last one."""
+def print_training(rows: Rows, at: list[int]) -> None:
+    """Reward, cost and violations of the epochs that end at these steps, and of the last one."""
     steps = sorted({row["steps"] for row in rows})
-    wanted = sorted({max(s for s in steps if s <= a) for a in at if a >= steps[0]} | {steps[-1]})
-    for step in wanted:
+    shown = sorted({max(s for s in steps if s <= a) for a in at if a >= steps[0]} | {steps[-1]})
+    for step in shown:
         now = [row for row in rows if row["steps"] == step]
-        parts = []
-        for name in ("reward", "cost", "violations"):
-            values = np.array([row[name] for row in now])
-            spread = f" ± {values.std(ddof=1):.1f}" if len(values) > 1 else ""
-            parts.append(f"{name} {values.mean():.1f}{spread} (max {values.max():.1f})")
-        print(f"  {int(step):>9,} real steps: " + ", ".join(parts))
+        values = {n: np.array([r[n] for r in now]) for n in ("reward", "cost", "violations")}
+        parts = ", ".join(with_maximum(name, some) for name, some in values.items())
+        print(f"  {int(step):>9,} real steps: {parts}")
+
+
+def print_result(path: Path) -> None:
+    result = json.loads(path.read_text())
+    line = f"  {result['seconds']:.0f} s on {result['device']}"
+    if "evaluation" in result:
+        e = result["evaluation"]
+        reward, cost = (
+            spread_of(np.array([seed[name] for seed in e["seeds"]])) for name in ("reward", "cost")
+        )
+        line += (
+            f"; {e['episodes']} fresh episodes per seed: reward {reward}, cost {cost}, "
+            f"within the limit {e['within_limit']:.0%}, worst tenth {e['cost_cvar']:.0f}"
+        )
+    print(line)
+    phases = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in result["phases"].items())
+    print(f"  time: {phases}")
 
 
 def summarise(path: Path, at: list[int]) -> None:
+    """Print one run."""
     rows = RunFolder(path).read_metrics()
     seeds = sorted({row["seed"] for row in rows})
     print(f"{path.name} ({len(seeds)} seeds)")
-    tell_training(rows, at)
+    print_training(rows, at)
     if "recovery" in rows[0]:
-        tell_cpo(rows, seeds)
+        print_cpo(rows, seeds)
     times = sorted({(row["steps"], row["seconds"]) for row in rows if row["seed"] == seeds[0]})
     if len(times) > 2:
         # The median: the first epochs compile, and a run may have been interrupted.
         rate = np.median(np.divide(*np.diff(np.array(times), axis=0).T))
         print(f"  {rate:,.0f} real steps/s per seed; 450,000 would take {450_000 / rate:,.0f} s")
-    result = path / "result.json"
-    if result.exists():
-        found = json.loads(result.read_text())
-        line = f"  {found['seconds']:.0f} s on {found['device']}"
-        if "evaluation" in found:
-            e = found["evaluation"]
-            spread = f" ± {e['reward_std']:.1f}" if "reward_std" in e else ""
-            cost_spread = f" ± {e['cost_std']:.1f}" if "cost_std" in e else ""
-            line += (
-                f"; {e['episodes']} fresh episodes per seed: reward {e['reward']:.1f}{spread}, "
-                f"cost {e['cost']:.1f}{cost_spread}, within the limit {e['within_limit']:.0%}, "
-                f"worst tenth {e['cost_cvar']:.0f}"
-            )
-        print(line)
-        phases = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in found["phases"].items())
-        print(f"  time: {phases}")
+    if (path / "result.json").exists():
+        print_result(path / "result.json")
 
 
-def evaluations(path: Path) -> dict[str, list[dict[str, float]]]:
-    """The seeds of every evaluation that lies in a run: training's own, and `evaluate --json`."""
-    found = {p.stem: json.loads(p.read_text()) for p in sorted(path.glob("evaluate-*.json"))}
+def evaluations(path: Path) -> dict[str, Rows]:
+    """The seeds of every evaluation in a run's folder: of training, and of `evaluate --json`."""
+    files = {p.stem: json.loads(p.read_text()) for p in sorted(path.glob("evaluate-*.json"))}
     if (path / "result.json").exists():
         result = json.loads((path / "result.json").read_text())
-        found["result"] = result.get("evaluation", {"seeds": []})
-    return {name: one["seeds"] for name, one in found.items()}
+        files["result"] = result.get("evaluation", {"seeds": []})
+    return {name: one["seeds"] for name, one in files.items()}
 
 
-def tell_together(paths: list[Path], at: list[int]) -> None:
-    """Several runs as if their seeds were one run's."""
-    tell_training([row for path in paths for row in RunFolder(path).read_metrics()], at)
-    joined: dict[str, list[dict[str, float]]] = {}
+def summarise_together(paths: list[Path], at: list[int]) -> None:
+    """Print several runs as if their seeds were those of one run."""
+    print_training([row for path in paths for row in RunFolder(path).read_metrics()], at)
+    joined: dict[str, Rows] = {}
     for path in paths:
         for name, seeds in evaluations(path).items():
             joined.setdefault(name, []).extend(seeds)
     for name, seeds in joined.items():
-        parts = []
-        for what in ("reward", "cost", "within_limit", "cost_cvar"):
-            values = np.array([seed[what] for seed in seeds])
-            spread = f" ± {values.std(ddof=1):.1f}" if len(values) > 1 else ""
-            parts.append(f"{what} {values.mean():.2f}{spread} (max {values.max():.1f})")
+        metrics = ("reward", "cost", "within_limit", "cost_cvar")
+        parts = (with_maximum(m, np.array([seed[m] for seed in seeds]), 2) for m in metrics)
         print(f"{name}, {len(seeds)} seeds together: " + ", ".join(parts))
 
 
@@ -122,10 +120,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--at", type=int, nargs="*", default=[])
-    parser.add_argument("--together", action="store_true", help="join the runs' seeds")
+    parser.add_argument("--together", action="store_true", help="join the seeds of the runs")
     arguments = parser.parse_args()
     if arguments.together:
-        tell_together(arguments.runs, arguments.at)
+        summarise_together(arguments.runs, arguments.at)
         raise SystemExit
     for run in arguments.runs:
         if (run / "metrics.csv").exists():

@@ -1,7 +1,6 @@
-"""Many trainings at once: what runs beside what, how it is stopped, and the time it will take."""
+"""Several trainings at once: which run side by side, how they are stopped, and progress."""
 
 import io
-import os
 import re
 import subprocess
 import sys
@@ -12,10 +11,8 @@ from rich.console import Console
 
 from surefoot.experiments import scheduler
 from surefoot.experiments.job import Block
-from surefoot.experiments.library import known_runs
-from surefoot.experiments.progress import Progress, time_left, words_of
+from surefoot.experiments.progress import Progress
 from surefoot.experiments.scheduler import Outcome, run_blocks
-from surefoot.runs.folder import RunFolder
 from test_experiments import JOB, write_run
 
 
@@ -43,11 +40,11 @@ def blocks_of(tmp_path, count, alone=()):
     ]
 
 
-def quiet(blocks, lanes=2):
-    return Progress(blocks, [], lanes, "cpu", quiet=True)
+def quiet(blocks):
+    return Progress(blocks, 0, "cpu", quiet=True)
 
 
-def test_so_many_run_at_once_and_a_failure_holds_up_nobody(tmp_path):
+def test_slots_are_respected_and_a_failure_affects_no_other(tmp_path):
     blocks = blocks_of(tmp_path, 5, alone=[0])
     running, seen, order = set(), [], []
 
@@ -56,10 +53,10 @@ def test_so_many_run_at_once_and_a_failure_holds_up_nobody(tmp_path):
         poll = handle.poll
 
         def polling():
-            found = poll()
-            if found is not None:
+            outcome = poll()
+            if outcome is not None:
                 running.discard(block.first)
-            return found
+            return outcome
 
         handle.poll = polling
         running.add(block.first)
@@ -70,10 +67,10 @@ def test_so_many_run_at_once_and_a_failure_holds_up_nobody(tmp_path):
     progress = quiet(blocks)
     outcomes = run_blocks(blocks, start, lambda: 2, progress, pause=0.0)
     assert max(map(len, seen)) == 2
-    assert order[-1] == 0 and seen[-1] == {0}  # its time is to be told: last, and alone
-    assert [block.first for block, found in outcomes.items() if not found.finished] == [2]
+    assert order[-1] == 0 and seen[-1] == {0}  # its time is measured: last, and alone
+    assert [block.first for block, end in outcomes.items() if not end.finished] == [2]
     assert (progress.finished, progress.failed) == (4, 1)
-    assert progress.line() == "4 done, 0 running, 0 left, 1 failed"
+    assert progress.line() == "4 done, 0 running, 0 waiting, 1 failed"
 
 
 def test_ctrl_c_stops_gently_and_waits(tmp_path):
@@ -90,47 +87,40 @@ def test_ctrl_c_stops_gently_and_waits(tmp_path):
     assert handles[0].stopped and not handles[0].killed
 
 
-def test_the_time_left():
-    assert time_left([], 2) == 0
-    assert time_left([None, None], 2) is None
-    assert time_left([10.0, None, 20.0], 1) == 45  # one of which nothing is known counts 15
-    assert time_left([10.0, 10.0, 40.0], 3) == 40  # no shorter than the longest
-    assert words_of(None) == "time not known yet"
-    assert words_of(80) == "about 80 s to go" and words_of(600) == "about 10 min to go"
-    assert words_of(9000) == "about 2.5 h to go"
-
-
-def test_progress_learns_the_pace_from_finished_runs_and_from_running_ones(tmp_path):
-    write_run(tmp_path / "done", JOB, [9], seconds=40.0)  # 80 steps: 0.5 s a step
-    done, _ = known_runs([tmp_path / "done"], ours=False)
+def test_progress_reads_the_metrics_of_running_blocks(tmp_path):
     blocks = blocks_of(tmp_path, 2)
-    console = Console(file=open(os.devnull, "w"))  # noqa: SIM115
-    progress = Progress(blocks, done, 1, "cpu", console=console)
-    assert progress.line() == "1 done, 0 running, 2 left, about 80 s to go"
-    progress.began(blocks[0])
-    write_run(blocks[0].folder, replace(JOB, steps=40), [0], finished=False)  # half of it is there
-    progress.looked -= 10
-    progress.running[blocks[0]].since -= 80  # 2 s a step from now on
-    progress.refresh()
-    assert progress.running[blocks[0]].share == 0.5
-    assert progress.left() == pytest.approx(2 * 40 + 2 * 80, rel=0.01)
-    progress.ended(blocks[0], False, "no luck")
-    assert progress.line().startswith("1 done, 0 running, 1 left, 1 failed, about 3 min")
-    console.file.close()
+    screen = io.StringIO()
+    console = Console(file=screen, width=120)
+    with Progress(blocks, 1, "cpu", console=console) as progress:
+        assert progress.line() == "1 done, 0 running, 2 waiting"
+        progress.started(blocks[0])
+        write_run(blocks[0].folder, JOB, [0], finished=False, epochs=1)
+        progress.read_at -= 10
+        progress.refresh()
+        assert progress.status[blocks[0]] == "50% of 80 steps, reward 1.00, cost 2.0"
+        progress.ended(blocks[0], False, "no luck")
+        progress.started(blocks[0])
+        progress.ended(blocks[0], True, "")
+    lines = screen.getvalue().splitlines()
+    assert lines[1] == "training: PointGoal, ppo (default), seed 0"
+    assert lines[2] == "failed: PointGoal, ppo (default), seed 0: no luck"
+    assert lines[3] == "1 done, 0 running, 1 waiting, 1 failed"
+    assert lines[4].startswith("resuming: ") and lines[5].startswith("finished: ")
 
 
-def test_a_terminal_shows_what_runs(tmp_path):
+def test_a_terminal_shows_running_blocks(tmp_path):
     blocks = blocks_of(tmp_path, 2)
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=120)
-    with Progress(blocks, [], 1, "cpu", console=console) as progress:
-        progress.began(blocks[0])
-        write_run(blocks[0].folder, replace(JOB, steps=40), [0], finished=False)
-        progress.looked -= 10
+    with Progress(blocks, 0, "cpu", console=console) as progress:
+        progress.started(blocks[0])
+        write_run(blocks[0].folder, JOB, [0], finished=False, epochs=1)
+        progress.read_at -= 10
         progress.refresh()
     shown = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", screen.getvalue())
-    assert "PointGoal, ppo (default), seed 0  50%  reward 1.00, cost 2.0  0.0 min" in shown
-    assert "0 done, 1 running, 1 left, about 1 s to go" in shown
+    assert "PointGoal, ppo (default), seed 0" in shown
+    assert "50% of 80 steps, reward 1.00, cost 2.0  0 s" in shown
+    assert "0 done, 1 running, 1 waiting" in shown
 
 
 @pytest.mark.parametrize(
@@ -163,16 +153,7 @@ def test_jobs_go_to_the_gpu_with_fewest(monkeypatch, tmp_path):
     assert seen == [(gpu, "false") for gpu in ("0", "1", "0", "0")]
 
 
-def test_a_run_that_another_command_trains_is_waited_for(tmp_path):
-    path = write_run(tmp_path / "run", JOB, [0], finished=False)
-    local = scheduler.Local("cpu", 0, tmp_path / "logs", {})
-    with RunFolder(path).locked():
-        handle = local(Block(JOB, 0, 1, path))
-        assert handle.poll() is None
-    assert handle.poll() == Outcome(False, "the command that trained it has stopped")
-
-
-def test_a_process_that_is_killed_is_told(tmp_path):
+def test_a_process_that_was_killed_is_reported(tmp_path):
     log = tmp_path / "log.txt"
     log.write_text("a line\n\nValueError: the last line\n")
     ends = []
@@ -180,5 +161,5 @@ def test_a_process_that_is_killed_is_told(tmp_path):
         process = subprocess.Popen([sys.executable, "-c", code])
         process.wait()
         ends.append(scheduler.Child(process, log, lambda: None).poll())
-    assert ends[0] == Outcome(False, "its process was ended by SIGKILL")
+    assert ends[0] == Outcome(False, "the process was ended by SIGKILL")
     assert ends[1] == Outcome(False, "ValueError: the last line")

@@ -108,16 +108,6 @@ def test_band_of_curves():
     assert np.isnan(statistics.band(values[:, :1])).all()
 
 
-def test_cvar_is_the_mean_of_the_worst():
-    costs = np.array([3.0, 50.0, 0.0, 1.0, 2.0, 7.0, 40.0, 5.0, 4.0, 6.0])
-    assert statistics.cvar(costs) == 50
-    assert statistics.cvar(costs, 0.3) == pytest.approx((50 + 40 + 7) / 3)
-    assert statistics.cvar(costs, 1.0) == pytest.approx(costs.mean())
-    assert statistics.cvar(costs[:3]) == 50, "at least one counts"
-    with pytest.raises(ValueError, match=r"tail=0 .*above 0"):
-        statistics.cvar(costs, 0)
-
-
 def test_share_within_the_limit():
     assert statistics.share_within(np.array([[18.0, 18.1], [0.0, np.nan]]), 18.0) == 2 / 3
     assert np.isnan(statistics.share_within(np.array([np.nan]), 18.0))

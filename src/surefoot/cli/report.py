@@ -1,5 +1,6 @@
 """The command that reports on runs: compare."""
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -18,42 +19,34 @@ def compare(
     title: str | None = None,
     json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
 ) -> int:
-    """Compare runs: statistics over seeds, figures and one HTML page; exit 1 if a run was left out.
+    """Compare runs: statistics over seeds, figures and one HTML page; exit 1 if a run is left out.
 
     Args:
-        runs: The runs' folders; those that differ in nothing but seeds are joined.
-        out_: Where the report goes; a report that is there is replaced.
-        title: The page's title.
+        runs: Folders of runs. Runs that differ only in their seeds form a group.
+        out_: Folder of the report; an existing report is replaced.
+        title: Title of the page.
         json_: Print the summary as one JSON object.
     """
-    import json
-
     from surefoot.report.compare import SUMMARY
     from surefoot.report.compare import compare as write
+    from surefoot.report.table import plural, spread
 
     page = write(runs, out_, title)
     text = (page.parent / SUMMARY).read_text()
-    found = json.loads(text)
-    for problem in found["left_out"]:
+    summary = json.loads(text)
+    for problem in summary["left_out"]:
         err.print(f"[red]left out:[/] {escape(problem)}")
     if json_:
         print(text, end="")
-        return 1 if found["left_out"] else 0
-    for row in found["groups"]:
-        seeds = f"{row['seeds']} seed{'' if row['seeds'] == 1 else 's'}"
+        return 1 if summary["left_out"] else 0
+    for row in summary["groups"]:
         state = "" if row["state"] == "finished" else f", {row['state']}"
+        reward, cost = (spread(row[name], row[f"{name}_std"]) for name in ("reward", "cost"))
         out.print(
-            f"{row['task']}, {row['label']} ({seeds}, {row['real_steps']:,} real steps{state}): "
-            f"reward {_spread(row, 'reward')}, cost {_spread(row, 'cost')} "
+            f"{row['task']}, {row['label']} ({plural(row['seeds'], 'seed')}, "
+            f"{row['real_steps']:,} real steps{state}): reward {reward}, cost {cost} "
             f"(limit {row['cost_limit']:g}), on {row['measured_on']}",
             markup=False,
         )
     out.print(f"page: {page}", markup=False)
-    return 1 if found["left_out"] else 0
-
-
-def _spread(row: dict, name: str) -> str:
-    if row[name] is None:
-        return "unknown"
-    spread = row[f"{name}_std"]
-    return f"{row[name]:.1f}" + ("" if spread is None else f" ± {spread:.1f}")
+    return 1 if summary["left_out"] else 0

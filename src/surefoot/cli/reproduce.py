@@ -1,63 +1,42 @@
-"""The command that reproduces the paper: reproduce."""
+"""The command that runs experiments: reproduce."""
 
 import json
-from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
-from tyro.conf import Positional
+from tyro.conf import OmitArgPrefixes, Positional
+
+from surefoot.experiments.options import Options
 
 out = Console(highlight=False, soft_wrap=True)
 
 
 def reproduce(
     name: Positional[str] = "list",
-    seeds: int | None = None,
-    scale: float = 1.0,
-    out_: Annotated[Path, tyro.conf.arg(name="out")] = Path("runs/reproduced"),
-    runs: tuple[Path, ...] = (),
-    report_only: bool = False,
-    jobs: int | None = None,
-    block: int | None = None,
-    on: Literal["here", "ray"] = "here",
-    ray_address: str | None = None,
-    shared: bool = True,
-    device: Literal["auto", "cpu", "gpu"] = "auto",
-    quiet: bool = False,
+    options: OmitArgPrefixes[Options] = Options(),  # noqa: B008
     json_: Annotated[bool, tyro.conf.arg(name="json")] = False,
 ) -> int:
-    """Run an experiment of the paper and write its page; what is done already is not done again.
+    """Run an experiment and write its page; runs that exist already are used.
 
     Args:
-        name: An experiment, or list, which shows them all and how much of each is done.
-        seeds: Seeds of every algorithm (default: as the experiment says).
-        scale: Share of the real steps, for a quick look.
-        out_: Where runs and pages go. Experiments share their runs.
-        runs: Runs, or folders with runs, that may be taken where they are the same.
-        report_only: Train nothing; report what is there.
-        jobs: Trainings at once (default: as many as cores or GPUs allow).
-        block: Most seeds trained side by side in one run (default: all).
-        on: Where to train: here, or on ray, as tasks of a Ray cluster.
-        ray_address: Where that is (default: a Ray on this machine, begun for this).
-        shared: Whether all machines of the cluster see the folder --out; if not, files are sent.
-        device: What learns, and whose presets count; auto takes a GPU where there is one.
-        quiet: Show no progress.
+        name: A built-in experiment, a reference such as my_jobs.py:EXPERIMENT, or list, which shows
+            all built-in experiments and how much of each is done.
+        options: How to run it.
         json_: Print one JSON value.
     """
+    from dataclasses import replace
+
     from surefoot.experiments import reproduce as experiments
 
-    asked = experiments.Asked(
-        seeds, scale, out_, runs, report_only, jobs, block, on, ray_address, shared, device,
-        quiet or json_,
-    )  # fmt: skip
     if name.lower() == "list":
-        rows = experiments.overview(asked)
+        rows = experiments.overview(options)
         print(json.dumps(rows, indent=1)) if json_ else _show(rows)
         return 0
     notes: list[str] = []
-    say = notes.append if json_ else lambda line: out.print(line, markup=False)
-    page, failed = experiments.reproduce(name, asked, say)
+    report = notes.append if json_ else lambda line: out.print(line, markup=False)
+    options = replace(options, quiet=options.quiet or json_)
+    page, failed = experiments.reproduce(name, options, report)
     if json_:
         print(json.dumps({"page": str(page), "failed": failed, "notes": notes}, indent=1))
     else:
@@ -71,9 +50,9 @@ def _show(rows: list[dict[str, Any]]) -> None:
     for row in rows:
         seeds, done = (sum(job[name] for job in row["jobs"]) for name in ("seeds", "done"))
         out.print(f"\n[bold]{row['name']}[/]  {row['title']} ({done} of {seeds} seeds done)")
-        out.print(f"  {row['about']}", markup=False)
+        out.print(f"  {row['summary']}", markup=False)
         if row["name"] == "paper":
-            continue  # all that was told already
+            continue  # its jobs are those of the experiments above
         for job in row["jobs"]:
             note = f", {job['note']}" if job["note"] else ""
             out.print(
@@ -81,4 +60,4 @@ def _show(rows: list[dict[str, Any]]) -> None:
                 f"({job['preset']}{note}), {job['steps']:,} real steps",
                 markup=False,
             )
-    out.print("\nsurefoot reproduce NAME runs one; surefoot reproduce --help says more.")
+    out.print("\nsurefoot reproduce NAME runs one; see surefoot reproduce --help.")

@@ -1,1 +1,1 @@
-"""What to run for which figure or table: plain values, and what runs them."""
+"""Experiments: lists of jobs that are trained where runs are missing, and then reported."""

@@ -1,22 +1,21 @@
-"""From an experiment's name to its page: what is missing is trained, and all of it reported."""
+"""From the name of an experiment to its page: train what is missing, then report all runs."""
 
 import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
-from difflib import get_close_matches
-from math import isfinite
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax
 
-from surefoot.experiments.experiment import Experiment
+from surefoot.experiments.experiment import EXPERIMENTS, Experiment
 from surefoot.experiments.job import Block, Job
-from surefoot.experiments.library import Known, Plan, known_runs, make_plan, near_misses
+from surefoot.experiments.library import Plan, StoredRun, make_plan, stored_runs
 from surefoot.experiments.on_ray import OnRay
+from surefoot.experiments.options import Options
 from surefoot.experiments.progress import Progress
 from surefoot.experiments.results import Results
 from surefoot.experiments.scheduler import (
@@ -27,225 +26,166 @@ from surefoot.experiments.scheduler import (
     default_slots,
     run_blocks,
 )
-from surefoot.experiments.sections import claims, missing
-from surefoot.paper.catalogue import EXPERIMENTS
+from surefoot.experiments.sections import every_task, missing
 from surefoot.report.page import write_page
+from surefoot.report.table import plural
 from surefoot.runs.interrupt import stop_at_once
 
-HOME = Path("runs/reproduced")
 
-
-@dataclass(frozen=True)
-class Asked:
-    """How an experiment is to be run."""
-
-    seeds: int | None = None
-    """Seeds of every job; what the experiment says if not given."""
-    scale: float = 1.0
-    """Share of the real steps."""
-    out: Path = HOME
-    """Where runs and pages go."""
-    runs: tuple[Path, ...] = ()
-    """Other runs, or folders with runs, that may be taken."""
-    report_only: bool = False
-    """Train nothing."""
-    jobs: int | None = None
-    """Trainings at once; what the machine takes if not given."""
-    block: int | None = None
-    """Most seeds of one run; all if not given."""
-    on: str = "here"
-    """here or ray."""
-    ray_address: str | None = None
-    """Where a Ray is; one is started on this machine if not given."""
-    shared: bool = True
-    """Whether the workers of Ray see the same folders as this machine."""
-    device: str = "auto"
-    """What learns, and whose presets count: auto, cpu or gpu."""
-    quiet: bool = False
-    """Show no progress."""
-
-    def __post_init__(self) -> None:
-        for name in ("seeds", "jobs", "block"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value} must be at least 1")
-        if not (isfinite(self.scale) and 0 < self.scale <= 1):
-            raise ValueError(f"scale={self.scale} must be above 0 and at most 1")
-        for name, choices in (("on", ("here", "ray")), ("device", ("auto", "cpu", "gpu"))):
-            if getattr(self, name) not in choices:
-                raise ValueError(f"{name}={getattr(self, name)!r} must be one of {choices}")
-        if self.ray_address is not None and self.on != "ray":
-            raise ValueError(f"ray_address={self.ray_address!r} needs on='ray'")
-
-    @property
-    def trained(self) -> Path:
-        """The folder of all runs, which experiments share."""
-        return self.out / "trained"
-
-
-def find_experiment(name: str) -> Experiment:
-    """An experiment by name."""
-    if name not in EXPERIMENTS:
-        near = get_close_matches(name, EXPERIMENTS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        known = ", ".join(EXPERIMENTS)
-        raise ValueError(f"experiment={name!r} is unknown{hint} Known: {known}")
-    return EXPERIMENTS[name]
-
-
-def overview(asked: Asked) -> list[dict[str, Any]]:
-    """All experiments: what they contain, and how many of their seeds are done."""
-    device = _device(asked)[0]
-    known, _ = _known(asked)
+def overview(options: Options) -> list[dict[str, Any]]:
+    """All experiments as plain values, with the number of complete seeds of each job."""
+    device, _ = _device(options)
+    runs, _ = _stored(options)
     rows = []
-    for experiment in EXPERIMENTS.values():
-        wanted = _largest(_jobs(experiment, asked, device), device)
-        plans = [_plan(job, known, asked, device) for job in wanted]
+    for name in EXPERIMENTS:
+        experiment = EXPERIMENTS[name]
+        plans = _plans(_largest(_jobs(experiment, options, device), device), runs, options, device)
         jobs = [
-            {
-                "task": plan.job.task,
-                "algorithm": plan.job.algorithm,
-                "preset": plan.job.preset,
-                "note": plan.job.note,
-                "steps": plan.steps,
-                "seeds": plan.job.seeds,
-                "done": plan.done,
-            }
+            {name: getattr(plan.job, name) for name in ("task", "algorithm", "preset", "note")}
+            | {"steps": plan.steps, "seeds": plan.job.seeds, "done": plan.done}
             for plan in plans
         ]
-        row = {"name": experiment.name, "title": experiment.title, "about": experiment.about}
-        rows.append(row | {"jobs": jobs})
+        rows.append(
+            {"name": name, "title": experiment.title, "summary": experiment.summary, "jobs": jobs}
+        )
     return rows
 
 
-def reproduce(name: str, asked: Asked, say: Callable[[str], None]) -> tuple[Path, list[str]]:
+def reproduce(name: str, options: Options, report: Callable[[str], None]) -> tuple[Path, list[str]]:
     """Train what is missing of an experiment and write its page.
 
-    Returns the page and, in words, the trainings that failed. `say` is told which runs are taken.
+    Args:
+        name: The experiment's name, or a reference to an `Experiment` (my_jobs.py:EXPERIMENT).
+        options: How to run it.
+        report: Receives a line for every run that is used or left out.
+
+    Returns:
+        The page, and a message for each training that failed.
     """
-    experiment = find_experiment(name)
-    device, gpus = _device(asked)
-    jobs = _jobs(experiment, asked, device)
-    known, problems = _known(asked)
-    plans = [_plan(job, known, asked, device) for job in _largest(jobs, device)]
-    taken = {(run.path, plan.steps): run for plan in plans for run in plan.taken}
-    begun = {run.path: run for plan in plans for run in plan.begun}
-    for (_, steps), run in taken.items():
-        longer = run.config.steps > steps
-        say(_told(f"taken up to {steps:,} real steps" if longer else "taken", run))
-    for run in begun.values():
-        say(_told("not finished", run))
-    for line in [*problems, *near_misses(plans, known, device)]:
-        say(line)
+    experiment = EXPERIMENTS[name]
+    device, gpus = _device(options)
+    jobs = _jobs(experiment, options, device)
+    runs, problems = _stored(options)
+    plans = _plans(_largest(jobs, device), runs, options, device)
+    for line in [*_used(plans, runs), *problems]:
+        report(line)
     blocks = list({block.folder: block for plan in plans for block in plan.blocks}.values())
     outcomes: dict[Block, Outcome] = {}
-    if blocks and not asked.report_only:
-        done = list({run.path: run for run in taken.values() if run.finished}.values())
-        outcomes = _train(blocks, done, asked, device, gpus, experiment.environment)
-    known, _ = _known(asked)
-    after = [_plan(job, known, asked, device) for job in jobs]
-    title = experiment.title + ("" if asked.scale == 1 else f", scale {asked.scale:g}")
-    folder = asked.out / (name if asked.scale == 1 else f"{name}-scale-{asked.scale:g}")
-    results = Results(experiment.jobs, after, folder)
-    failed = [
-        f"{block}: {found.message}" for block, found in outcomes.items() if not found.finished
-    ]
-    return _report(experiment, title, results, failed, _again(name, asked)), failed
+    if blocks and not options.report_only:
+        done = len({run.path for plan in plans for run in plan.complete})
+        outcomes = _train(blocks, done, options, device, gpus, experiment.environment)
+    runs, _ = _stored(options)
+    scale = "" if options.scale == 1 else f"-scale-{options.scale:g}"
+    folder = options.out / f"{experiment.name}{scale}"
+    results = Results(experiment.jobs, _plans(jobs, runs, options, device), folder)
+    failed = [f"{block}: {end.message}" for block, end in outcomes.items() if not end.finished]
+    return _write_page(experiment, name, results, failed, options), failed
 
 
-def _told(kind: str, run: Known) -> str:
-    count = f"{len(run.seeds)} seed{'s' * (len(run.seeds) > 1)}"
-    return f"{kind}: {run.path} ({run.info['task']}, {run.info['algorithm']}, {count})"
+def _used(plans: Sequence[Plan], runs: Sequence[StoredRun]) -> list[str]:
+    """A line for every run that is used, and the number of those that match no job."""
+    lines: dict[Path, str] = {}
+    for plan in plans:
+        for run in (*plan.complete, *plan.partial):
+            about = f"{run.path} ({run.info.task_name}, {run.info.algorithm}, "
+            about += f"{plural(len(run.info.seeds), 'seed')})"
+            if run in plan.partial:
+                lines[run.path] = f"partial: {about}, {run.steps:,} of {plan.steps:,} real steps"
+            elif run.config.steps > plan.steps:
+                lines[run.path] = f"used up to {plan.steps:,} real steps: {about}"
+            else:
+                lines[run.path] = f"used: {about}"
+    unused = len({run.path for run in runs} - set(lines))
+    return [*lines.values(), *[f"{plural(unused, 'run')} not used"] * bool(unused)]
 
 
-def _report(
-    experiment: Experiment, title: str, results: Results, failed: list[str], again: str
+def _write_page(
+    experiment: Experiment, name: str, results: Results, failed: list[str], options: Options
 ) -> Path:
     groups = results.groups(experiment.jobs)
     if not groups:
-        raise ValueError(f"experiment={experiment.name!r} has no run to report of yet")
+        raise ValueError(f"experiment={name!r} has no run to report yet")
     results.folder.mkdir(parents=True, exist_ok=True)
-    found = [claim for judge in experiment.judges for claim in judge(results)]
+    parts = [part(results) for part in experiment.parts] or every_task(results)
     left = missing(results)
-    parts = [*(part(results) for part in experiment.parts), left]
-    sections = [claims(found)] * bool(found) + [part for part in parts if part is not None]
-    lead = experiment.about
+    sections = [part for part in (*parts, left) if part is not None]
+    lead = experiment.summary
     if left is not None:
         lead += f" Not complete: see “{left.title}”."
     if failed:
         lead += f" Failed: {'; '.join(failed)}."
-    return write_page(results.folder / "index.html", title, lead, groups, sections, again)
-
-
-def _again(name: str, asked: Asked) -> str:
-    """What to type for the same page; where its runs lie is for whoever types it to say."""
-    words = ["surefoot", "reproduce", name]
-    for field, usual in (("seeds", None), ("scale", 1.0), ("device", "auto")):
-        if (value := getattr(asked, field)) != usual:
-            words += [f"--{field}", f"{value}"]
-    return shlex.join(words)
+    title = experiment.title + ("" if options.scale == 1 else f", scale {options.scale:g}")
+    command = ["surefoot", "reproduce", name]
+    for field, default in (("seeds", None), ("scale", 1.0), ("device", "auto")):
+        if (value := getattr(options, field)) != default:
+            command += [f"--{field}", f"{value}"]
+    page = results.folder / "index.html"
+    return write_page(page, title, lead, groups, sections, shlex.join(command))
 
 
 def _train(
     blocks: list[Block],
-    done: list[Known],
-    asked: Asked,
+    done: int,
+    options: Options,
     device: str,
     gpus: int,
     environment: Mapping[str, str],
 ) -> dict[Block, Outcome]:
     with ExitStack() as stack:
         start: Callable[[Block], Handle]
-        if asked.on == "ray":
-            ray = stack.enter_context(
-                OnRay(device, asked.ray_address, asked.jobs, asked.shared, environment)
-            )
+        if options.on == "ray":
+            ray = stack.enter_context(OnRay(device, options.ray_address, options.jobs, environment))
             start, slots = ray, ray.slots
         else:
             if device == "gpu" and not gpus:
                 raise ValueError(
-                    "device='gpu', but JAX finds none: check the driver and pip install "
-                    "'surefoot[cuda]', or say --report-only"
+                    "device='gpu', but JAX has no GPU: check the driver and pip install "
+                    "'surefoot[cuda]', or use --report-only"
                 )
-            start = Local(device, gpus, asked.out / "logs", environment)
-            slots = lambda: asked.jobs or default_slots(gpus)
+            start = Local(device, gpus, options.out / "logs", environment)
+            slots = lambda: options.jobs or default_slots(gpus)
         again = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
-        stack.enter_context(stop_at_once(f"stopped and saved; to go on, the same again: {again}"))
-        progress = stack.enter_context(Progress(blocks, done, slots(), device, asked.quiet))
+        stack.enter_context(stop_at_once(f"stopped and saved; to resume: {again}"))
+        progress = stack.enter_context(Progress(blocks, done, device, options.quiet))
         return run_blocks(blocks, start, slots, progress)
 
 
-def _device(asked: Asked) -> tuple[str, int]:
-    """cpu or gpu, and how many GPUs this machine has."""
-    if asked.device == "cpu":
+def _device(options: Options) -> tuple[str, int]:
+    """cpu or gpu, and the number of GPUs of this machine."""
+    if options.device == "cpu":
         return "cpu", 0
-    for name, value in SHARING.items():  # or this process would keep the GPU from its trainings
+    for name, value in SHARING.items():  # otherwise this process would occupy the GPU's memory
         os.environ.setdefault(name, value)
     gpus = jax.local_device_count() if jax.default_backend() == "gpu" else 0
-    return ("gpu" if gpus or asked.device == "gpu" else "cpu"), gpus
+    return ("gpu" if gpus or options.device == "gpu" else "cpu"), gpus
 
 
-def _jobs(experiment: Experiment, asked: Asked, device: str) -> list[Job]:
-    """The experiment's jobs, one for one, as they are asked for."""
-    seeds = {} if asked.seeds is None else {"seeds": asked.seeds}
-    return [replace(job, **seeds).scaled(asked.scale, device) for job in experiment.jobs]
+def _jobs(experiment: Experiment, options: Options, device: str) -> list[Job]:
+    """The experiment's jobs, with the options applied to each."""
+    seeds = {} if options.seeds is None else {"seeds": options.seeds}
+    return [replace(job, **seeds).scaled(options.scale, device) for job in experiment.jobs]
 
 
 def _largest(jobs: Sequence[Job], device: str) -> list[Job]:
     """Of jobs that differ only in their number of seeds, those with most."""
-    found: dict[tuple[str, bool], Job] = {}
+    largest: dict[tuple[str, bool], Job] = {}
     for job in jobs:
         key = (job.name(device), job.alone)
-        if key not in found or found[key].seeds < job.seeds:
-            found[key] = job
-    return list(found.values())
+        if key not in largest or largest[key].seeds < job.seeds:
+            largest[key] = job
+    return list(largest.values())
 
 
-def _known(asked: Asked) -> tuple[list[Known], list[str]]:
-    ours, problems = known_runs([asked.trained], True) if asked.trained.is_dir() else ([], [])
-    others, more = known_runs(asked.runs, False)
+def _stored(options: Options) -> tuple[list[StoredRun], list[str]]:
+    trained = [options.trained] if options.trained.is_dir() else []
+    ours, problems = stored_runs(trained, resumable=True)
+    others, more = stored_runs(options.runs, resumable=False)
     return [*ours, *others], [*problems, *more]
 
 
-def _plan(job: Job, known: list[Known], asked: Asked, device: str) -> Plan:
-    return make_plan(job, known, asked.trained, device, asked.block or job.seeds)
+def _plans(
+    jobs: Sequence[Job], runs: Sequence[StoredRun], options: Options, device: str
+) -> list[Plan]:
+    return [
+        make_plan(job, runs, options.trained, device, options.block or job.seeds) for job in jobs
+    ]

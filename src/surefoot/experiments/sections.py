@@ -1,153 +1,93 @@
-"""The parts of an experiment's page. Each takes the results; a part without runs is left out."""
+"""Sections of an experiment's page. Each takes the results; a section without runs is None."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
-from surefoot.experiments.figures import draw_setting
 from surefoot.experiments.job import Job
 from surefoot.experiments.results import Results
-from surefoot.paper.claims import Claim
-from surefoot.report import statistics
-from surefoot.report.compare import slug
+from surefoot.report.compare import LOG_RATIO, over_tasks, task_section
+from surefoot.report.curves import COLOURS, GREY
+from surefoot.report.data import Group
 from surefoot.report.figures import (
-    draw_aggregates,
     draw_curves,
     draw_sample_efficiency,
     draw_wall_clock,
+    legend,
+    panel,
 )
-from surefoot.report.page import Section, Table
-from surefoot.report.summary import duration, normalised
+from surefoot.report.groups import by_task
+from surefoot.report.page import Section
+from surefoot.report.statistics import interval, mean
+from surefoot.report.table import Table, duration, slug, spread_of
 
-VERDICTS = ("held", "not held", "not judged")
+
+def every_task(results: Results) -> list[Section]:
+    """The sections of an experiment that defines none: figures for every task, and over tasks."""
+    groups = results.groups(results.jobs)
+    sections = [task_section(members, results.folder) for members in by_task(groups).values()]
+    return sections + over_tasks(groups, results.folder)
 
 
 def curves(
-    results: Results, title: str, jobs: Sequence[Job], text: str, converged: Job | None = None
+    results: Results,
+    title: str,
+    jobs: Sequence[Job],
+    text: str,
+    metrics: Sequence[str] = ("reward", "cost"),
+    converged: Job | None = None,
 ) -> Section | None:
-    """Reward and cost over real steps; the reward that `converged` ends with is drawn as a line."""
+    """Metrics over real steps; a line marks the reward at the end of `converged`."""
     groups = results.groups(jobs)
     if not groups:
         return None
     level = None if converged is None else results.group(converged)
     lines = {}
     if level is not None and level.state == "finished":
-        lines = {f"{level.label} at its end": level.final("reward").mean()}
+        lines = {f"{level.label} at its end": float(level.final("reward").mean())}
     lengths = [group.real_steps for group in groups]
-    far = max(lengths) > 4 * min(lengths)  # else short runs would be a dash at the left edge
+    log = max(lengths) > LOG_RATIO * min(lengths)
     figures = [
-        draw_curves(groups, name, results.folder / f"{slug(title)}-{name}.png", far, above)
-        for name, above in (("reward", lines), ("cost", {}))
-    ]
-    return Section(title, text, tuple(figures), ())
-
-
-def metric_curves(
-    results: Results, title: str, jobs: Sequence[Job], text: str, name: str
-) -> Section | None:
-    """Another metric over real steps."""
-    groups = results.groups(jobs)
-    if not groups:
-        return None
-    path = results.folder / f"{slug(title)}.png"
-    return Section(title, text, (draw_curves(groups, name, path),), ())
+        draw_curves(
+            groups, name, results.folder / f"{slug(title)}-{slug(name)}.png", log,
+            lines if name == "reward" else {},
+        )
+        for name in metrics
+    ]  # fmt: skip
+    return Section(title, text, tuple(figures))
 
 
 def sweep(
     results: Results, title: str, jobs: Sequence[Job], text: str, setting: str
 ) -> Section | None:
-    """Reward and cost at the end for each value of a setting, and their learning curves."""
-    there = [(_value(job, setting), group) for job in jobs if (group := results.group(job))]
-    if len(there) < 2:  # one value tells nothing of the others
+    """Reward and cost at the end for each value of a setting, and the learning curves."""
+    pairs = [(float(job.changes[setting]), group) for job in jobs if (group := results.group(job))]
+    if len(pairs) < 2:
         return None
-    groups = [group for _, group in there]
-    ended = [(_value(job, setting), group) for job, group in results.ended(jobs)]
-    stem = results.folder / slug(title)
+    path = lambda name: results.folder / f"{slug(title)}-{name}.png"
+    finished = [(value, group) for value, group in pairs if group.state == "finished"]
+    ends = finished if len(finished) > 1 else pairs
     figures = [
-        draw_setting(ended, setting, name, stem.with_name(f"{stem.name}-{setting}-{name}.png"))
-        for name in ("reward", "cost")
+        draw_setting(ends, setting, name, path(f"{setting}-{name}")) for name in ("reward", "cost")
     ]
-    figures += [
-        draw_curves(groups, name, stem.with_name(f"{stem.name}-{name}.png"))
-        for name in ("reward", "cost")
-    ]
+    groups = [group for _, group in pairs]
+    figures += [draw_curves(groups, name, path(name)) for name in ("reward", "cost")]
     rows = tuple(
-        (f"{value:g}", group.steps_told, _spread(group.final("reward")),
-         _spread(group.final("cost")), _spread(group.violations), f"{group.seeds_within:.0%}")
-        for value, group in there
+        (f"{value:g}", group.steps_text, spread_of(group.final("reward")),
+         spread_of(group.final("cost")), spread_of(group.violations),
+         f"{group.seeds_within:.0%}")
+        for value, group in pairs
     )  # fmt: skip
     head = (setting, "real steps", "reward", "cost", "violations", "seeds within the limit")
-    return Section(title, text, tuple(figures), (Table(head, rows, "Mean ± standard deviation."),))
-
-
-def aggregates(
-    results: Results, title: str, jobs: Sequence[Job], unit: Sequence[Job], text: str
-) -> Section | None:
-    """Reward and violations as shares of those of the `unit` jobs (PPO), over all tasks."""
-    numbers = {group.label: group.number for group in results.groups(jobs)}
-    figures, rows, tasks_used = [], [], {}
-    for name, what in (("reward", "normalised reward"), ("violations", "normalised violations")):
-        scores, used = normalised(results.groups([*unit, *jobs]), name)
-        scores = {label: tasks for label, tasks in scores.items() if label in numbers}
-        if not scores:  # PPO earned, or violated, nothing that one could take a share of
-            continue
-        tasks_used |= dict.fromkeys(used)
-        path = results.folder / f"{slug(what)}.png"
-        figures.append(draw_aggregates(scores, what, path, numbers))
-        for label, tasks in scores.items():
-            rows.append((label, what, *(_estimate(s, tasks) for s in ("mean", "median", "iqm"))))
-    if not figures:
-        return None
-    head = ("algorithm", "score", "mean", "median", "IQM")
-    caption = (
-        f"With 95 % stratified-bootstrap intervals. Tasks: {', '.join(tasks_used)}; what has not "
-        "finished on all of them is left out."
-    )
-    return Section(title, text, tuple(figures), (Table(head, tuple(rows), caption),))
-
-
-def running_time(
-    results: Results, title: str, paper: Sequence[tuple[Job, float | None]], steps: int, text: str
-) -> Section | None:
-    """The time of one seed for so many real steps, beside the paper's seconds."""
-    rows = []
-    for job, theirs in paper:
-        group = results.group(job)
-        if group is None:
-            continue
-        times = np.array([time_for(run.rows, steps) for run in group.runs])
-        known = "-" if theirs is None else f"{theirs:,.0f} s"
-        ratio = "-" if theirs is None else f"{theirs / times.mean():,.1f} times"
-        how = "measured" if group.real_steps >= steps else f"from {group.real_steps:,} steps"
-        seconds = _spread(times)
-        rows.append((group.shown, f"{seconds} s", how, known, ratio, group.info["device"]))
-    if not rows:
-        return None
-    head = ("algorithm", f"{steps:,} real steps", "how", "the paper", "faster", "machine")
-    return Section(title, text, (), (Table(head, tuple(rows), "One seed per run."),))
-
-
-def final_table(
-    results: Results, title: str, paper: Sequence[tuple[Job, str]], text: str
-) -> Section | None:
-    """Reward and cost at the end, beside the paper's reward."""
-    rows = []
-    for job, theirs in paper:
-        group = results.group(job)
-        if group is not None:
-            reward, cost = _spread(group.final("reward")), _spread(group.final("cost"))
-            seeds = f"{len(group.seeds)}"
-            rows.append((group.shown, seeds, group.steps_told, reward, theirs, cost))
-    if not rows:
-        return None
-    head = ("algorithm", "seeds", "real steps", "reward", "the paper's reward", "cost")
-    return Section(title, text, (), (Table(head, tuple(rows), "Mean ± standard deviation."),))
+    table = Table(head, rows, "Mean ± standard deviation over seeds.")
+    return Section(title, text, tuple(figures), (table,))
 
 
 def efficiency(
     results: Results, title: str, jobs: Sequence[Job], level: Job, text: str
 ) -> Section | None:
-    """Real steps, violations and time until an epoch's reward reaches where `level` ends."""
+    """Real steps, violations and time until an epoch reaches the final reward of `level`."""
     aim, groups = results.group(level), results.groups(jobs)
     if aim is None or aim.state != "finished" or not groups:
         return None
@@ -159,78 +99,63 @@ def efficiency(
     )
     rows = []
     for group in groups:
-        steps, violations, seconds = (
-            group.first_reaching(reward, name) for name in ("steps", "violations", "seconds")
-        )
-        reached = np.isfinite(steps)
-        median = lambda values, there=reached: float(np.median(values[there]))
-        found = ("-", "-", "-")
+        reached = np.isfinite(group.first_reaching(reward))
+        cells = ("-", "-", "-")
         if reached.any():
-            found = (
-                f"{median(steps):,.0f}", f"{median(violations):,.0f}", duration(median(seconds))
-            )  # fmt: skip
-        rows.append((group.shown, f"{reached.sum()} of {len(steps)}", *found))
+            steps, violations, seconds = (
+                float(np.median(group.first_reaching(reward, name)[reached]))
+                for name in ("steps", "violations", "seconds")
+            )
+            cells = (f"{steps:,.0f}", f"{violations:,.0f}", duration(seconds))
+        rows.append((group.shown, f"{reached.sum()} of {len(reached)}", *cells))
     head = ("algorithm", "seeds that reach it", "real steps", "violations", "wall clock")
     caption = (
-        f"Until the first epoch with a reward of {reward:.1f}, where {aim.label} ends after "
-        f"{aim.real_steps:,} real steps; medians over the seeds that reach it. Wall clock is "
-        "that of the run, whose seeds learn side by side, and with whatever else the machine did."
+        f"Until the first epoch with a reward of {reward:.1f}, the final reward of {aim.label} "
+        f"after {aim.real_steps:,} real steps. Medians over the seeds that reach it. Wall clock is "
+        "that of the run, whose seeds train side by side, possibly beside other trainings."
     )
     return Section(title, text, figures, (Table(head, tuple(rows), caption),))
 
 
-def claims(found: Sequence[Claim]) -> Section:
-    """The paper's claims one by one."""
-    counts = {name: sum(c.verdict == name for c in found) for name in VERDICTS}
-    text = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-    unbroken = lambda words: words.replace(" ", "\N{NO-BREAK SPACE}")
-    judged = tuple((c.text, unbroken(c.verdict), c.by) for c in found if c.held is not None)
-    others = tuple((c.text, c.by) for c in found if c.held is None)
-    tables = []
-    if judged:
-        caption = "Means over seeds decide; intervals are by bootstrap."
-        tables.append(Table(("what the paper says", "verdict", "by how much"), judged, caption))
-    if others:
-        tables.append(Table(("what the paper says", "why it is not judged"), others))
-    return Section("The paper's claims", f"Of {len(found)}: {text}.", (), tuple(tables))
-
-
 def missing(results: Results) -> Section | None:
-    """What is not there yet."""
+    """The jobs whose runs are missing or too short."""
     rows = results.missing()
     if not rows:
         return None
-    text = "Of runs that have not come to their end, those are shown that no finished run replaces."
-    head = ("what", "seeds finished", "real steps so far")
-    return Section("What is not there yet", text, (), (Table(head, tuple(rows)),))
+    text = "Jobs whose runs are missing or shorter than requested. Partial runs are shown only if "
+    text += "the job has no complete run."
+    head = ("job", "complete seeds", "real steps of partial runs")
+    return Section("Missing runs", text, (), (Table(head, tuple(rows)),))
 
 
-def time_for(rows: Sequence[Mapping[str, float]], steps: int) -> float:
-    """Seconds that a run of one seed takes for so many real steps.
-
-    Between its epochs, and beyond the last one, as fast as from the first epoch to the last.
-    """
-    xs = np.array([row["steps"] for row in rows])
-    seconds = np.array([row["seconds"] for row in rows])
-    if steps <= xs[-1]:
-        return float(np.interp(steps, xs, seconds))
-    timed = len(xs) > 1  # the first epoch compiles, which is done once
-    pace = (seconds[-1] - seconds[0]) / (xs[-1] - xs[0]) if timed else seconds[0] / xs[0]
-    return float(seconds[-1] + pace * (steps - xs[-1]))
-
-
-def _estimate(name: str, tasks: Sequence[np.ndarray]) -> str:
-    statistic = getattr(statistics, name)
-    low, high = statistics.interval(statistic, tasks)
-    value = f"{statistic(tasks):.3f}"
-    return value if np.isnan(low) else f"{value} ({low:.3f} to {high:.3f})"
-
-
-def _value(job: Job, setting: str) -> float:
-    return float(job.changes[setting])
-
-
-def _spread(values: np.ndarray) -> str:
-    digits = 0 if abs(values.mean()) >= 1000 else 1
-    text = f"{values.mean():,.{digits}f}"
-    return text if len(values) < 2 else f"{text} ± {values.std(ddof=1):,.{digits}f}"
+def draw_setting(
+    groups: Sequence[tuple[float, Group]], setting: str, name: str, path: Path
+) -> Path:
+    """Draw reward or cost at the end for each value of a setting: seeds, mean and interval."""
+    groups = sorted(groups, key=lambda pair: pair[0])
+    xs = np.array([value for value, _ in groups])
+    finals = [group.final(name) for _, group in groups]
+    task = groups[0][1].task
+    caption = (
+        f"{task}: {name} at the end for each {setting}. One dot per seed; the line is the mean, "
+        "with its 95 % bootstrap interval."
+    )
+    with panel(path, caption, height=2.3) as axis:
+        for x, values in zip(xs, finals, strict=True):
+            axis.plot(np.full(len(values), x), values, ".", color=GREY, ms=4, alpha=0.6)
+        low, high = np.array([interval(mean, [values]) for values in finals]).T
+        means = np.array([values.mean() for values in finals])
+        axis.plot(xs, means, "o-", color=COLOURS[0], ms=4, lw=1.5, label="mean over seeds")
+        axis.vlines(xs, low, high, color=COLOURS[0], lw=2.2, alpha=0.5)
+        if name == "cost":
+            limit = groups[0][1].cost_limit
+            axis.axhline(limit, color=GREY, ls="--", lw=1, label=f"limit {limit:g}")
+            axis.set_ylim(bottom=0)
+        axis.set_xscale("log")
+        axis.set_xticks(xs, [f"{x:g}" for x in xs])
+        axis.minorticks_off()
+        axis.set_xlabel(setting)
+        axis.set_ylabel(f"episode {name}")
+        axis.set_title(task)
+        legend(axis)
+    return path

@@ -1,1 +1,1 @@
-"""The paper's experiments and claims."""
+"""The experiments and claims of the paper, as values for `surefoot.experiments`."""

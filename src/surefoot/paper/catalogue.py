@@ -1,273 +1,276 @@
-"""The experiments: what the paper shows, figure by figure and table by table, and what we add."""
+"""The experiments of the paper, figure by figure and table by table."""
 
 from functools import partial
 from typing import Any
 
-from surefoot.experiments import sections
-from surefoot.experiments.experiment import Experiment, Part
+from surefoot.experiments.experiment import Experiment
 from surefoot.experiments.job import Job
-from surefoot.paper import verdicts
-from surefoot.paper.smoke import smoke
+from surefoot.experiments.sections import curves, efficiency, sweep
+from surefoot.paper.claims import TIMED_STEPS, Claim
+from surefoot.paper.sections import Claims, aggregates, final_table, running_time
 
 STEPS = 450_000
-"""Real steps of the paper's runs."""
+"""Real steps of the paper's model-based runs on the Goal tasks."""
+CONVERGED_STEPS = 2_000_000
+"""Real steps after which the paper calls its model-free runs converged."""
 RC_STEPS = 150_000
-"""Of its runs on the RC car."""
-LOOP_STEPS = 90_000
-"""Of safe-LOOP elsewhere, which plans at every step: where its longest runs so far were stopped."""
-DOGGO_STEPS = 4_000_000
-"""Of model-free algorithms on the quadruped; the paper does not say, and a seed of these takes
-half an hour on a CPU core."""
+"""Real steps of the paper's runs on the RC car."""
+DOGGO_STEPS = 10_000_000
+"""Real steps of model-free runs on the quadruped: the usual length, as the paper states none."""
 BETAS = (0.01, 0.02, 0.05, 0.1, 0.2)
 """The paper's text names 0.02, which it uses, and 0.1 = H/T."""
-CARGOAL_BETA_STEPS = 325_000
-"""Of the sweep on CarGoal: where the run of the largest beta was stopped."""
-CAR_BETAS = (0.02, 0.1, 0.4, 0.8)
+RC_BETAS = (0.02, 0.1, 0.4, 0.8)
 """For episodes of 100 steps, where H/T is 0.8."""
 
 
-def _ours(task: str, **changes: Any) -> Job:
-    return Job(task, "mbppo-lagrangian", "paper", **changes)
+def _ours(task: str, steps: int = STEPS, **fields: Any) -> Job:
+    return Job(task, "mbppo-lagrangian", "paper", steps=steps, **fields)
 
 
-def _loop(task: str, steps: int = LOOP_STEPS, **changes: Any) -> Job:
-    return Job(task, "safe-loop", "paper", steps=steps, **changes)
+def _loop(task: str, steps: int = STEPS, **fields: Any) -> Job:
+    return Job(task, "safe-loop", "paper", steps=steps, **fields)
 
 
-def _goal_jobs(task: str) -> dict[str, Job]:
-    return {
-        "ppo": Job(task, "ppo"),
-        "lagrangian": Job(task, "ppo-lagrangian"),
-        "cpo": Job(task, "cpo"),
-        "loop": _loop(task),
-        "ours": _ours(task),
-    }
+def _free(task: str, algorithm: str, steps: int = CONVERGED_STEPS, **fields: Any) -> Job:
+    return Job(task, algorithm, steps=steps, **fields)
+
+
+def _baselines(task: str) -> tuple[Job, Job, Job]:
+    """PPO, PPO-Lagrangian and CPO."""
+    return _free(task, "ppo"), _free(task, "ppo-lagrangian"), _free(task, "cpo")
+
+
+def goal_claims(
+    task: str, ppo: Job, lagrangian: Job, cpo: Job, loop: Job, ours: Job
+) -> tuple[Claim, ...]:
+    """The claims about a Goal task: reward, cost and violations against the baselines."""
+    name = f"{task}: MBPPO-Lagrangian"
+    # fmt: off
+    return (
+        Claim(f"{name} reaches the reward of converged PPO-Lagrangian", "reward", "above",
+              (ours, lagrangian)),
+        Claim(f"{name} ends with policies within the limit", "cost", "within limit", (ours,)),
+        Claim(f"{name} earns more than safe-LOOP over the same real steps", "reward by then",
+              "above", (ours, loop)),
+        Claim(f"{name} has fewer violations until convergence than PPO-Lagrangian", "violations",
+              "below", (ours, lagrangian)),
+        Claim(f"{name} has no more violations than safe-LOOP over the same real steps",
+              "violations by then", "below", (ours, loop)),
+        Claim(f"{task}: PPO-Lagrangian ends with policies within the limit", "cost", "within limit",
+              (lagrangian,)),
+        Claim(f"{task}: CPO ends with policies above the limit", "cost", "above limit", (cpo,)),
+        Claim(f"{task}: unconstrained PPO earns more than MBPPO-Lagrangian", "reward", "above",
+              (ppo, ours)),
+    )
+    # fmt: on
 
 
 def _goal(task: str, figure: str) -> Experiment:
-    jobs = _goal_jobs(task)
-    every = (*jobs.values(), Job(task, "mbppo-lagrangian"), Job(task, "safe-loop"))
+    ppo, lagrangian, cpo = _baselines(task)
+    ours, loop = _ours(task), _loop(task)
+    defaults = (Job(task, "mbppo-lagrangian"), Job(task, "safe-loop"))
+    jobs = (ppo, lagrangian, cpo, loop, ours, *defaults)
     text = (
-        "As in the paper, the dotted line is the reward that PPO-Lagrangian ends with after two "
-        "million real steps. Real steps are on a logarithmic scale. “safe-LOOP” without more plans "
-        f"as Surefoot does by default; “(paper)” is compared after {LOOP_STEPS:,} real steps, "
-        "where its runs were stopped."
+        "The dotted line is the final reward of PPO-Lagrangian, as in the paper. “(paper)” marks "
+        "the paper's settings, “(default)” those of Surefoot."
     )
-    efficient = (
-        "How many real steps, violations and seconds it takes to earn what PPO-Lagrangian earns "
-        "at its end."
-    )
+    reach = "Real steps, violations and time until the final reward of PPO-Lagrangian is reached."
     return Experiment(
         task.lower(),
         f"{task}: reward and cost",
-        f"{figure} of the paper: learning curves of reward and cost on {task}, and beside them the "
-        "default settings of Surefoot for both model-based algorithms.",
-        every,
+        f"{figure} of the paper: reward and cost on {task}. The default settings of Surefoot for "
+        "both model-based algorithms are shown beside the paper's.",
+        jobs,
         (
-            partial(
-                sections.curves, title=f"{task}: learning curves", jobs=every, text=text,
-                converged=jobs["lagrangian"],
-            ),
-            partial(
-                sections.efficiency, title=f"{task}: sample efficiency", jobs=every,
-                level=jobs["lagrangian"], text=efficient,
-            ),
+            Claims(goal_claims(task, ppo, lagrangian, cpo, loop, ours)),
+            partial(curves, title=f"{task}: learning curves", jobs=jobs, text=text,
+                    converged=lagrangian),
+            partial(efficiency, title=f"{task}: sample efficiency", jobs=jobs, level=lagrangian,
+                    text=reach),
         ),
-        (partial(verdicts.goal_claims, **jobs),),
     )  # fmt: skip
 
 
 def _beta(
-    task: str, figure: str, betas: tuple[float, ...], steps: int, judged: float | None, seeds: int
+    task: str, figure: str, betas: tuple[float, ...], horizon_share: float | None, **fields: Any
 ) -> Experiment:
-    jobs = {
-        beta: _ours(task, steps=steps, changes={"beta": beta}, note=f"beta = {beta:g}", seeds=seeds)
-        for beta in betas
-    }
-    every = tuple(jobs.values())
-    text = "The multiplier holds the cost of H imagined steps against beta times the limit."
-    if steps == CARGOAL_BETA_STEPS:
-        text += f" Compared after {steps:,} real steps, where a run was stopped, not {STEPS:,}."
-    share = None if judged is None else jobs[judged]
-    judge = partial(verdicts.beta_claims, jobs=every, horizon_share=share)
+    """A sweep over beta; the paper judges `horizon_share`, H/T, on one task only."""
+    jobs = tuple(
+        _ours(task, changes={"beta": beta}, note=f"beta = {beta:g}", **fields) for beta in betas
+    )
+    claims = (
+        Claim(f"{task}: a lower beta lowers the reward", "reward", "rises", jobs),
+        Claim(f"{task}: a lower beta lowers the cost", "cost", "rises", jobs),
+    )
+    if horizon_share is not None:
+        share = jobs[betas.index(horizon_share)]
+        text = f"{task}: beta = H/T is not low enough to keep the limit"
+        claims += (Claim(text, "cost", "above limit", (share,)),)
+    text = "The multiplier compares the cost of H imagined steps with beta times the limit."
     return Experiment(
         f"beta-{task.lower()}",
         f"{task}: the effect of beta",
         f"{figure} of the paper: reward and cost of MBPPO-Lagrangian for several beta on {task}.",
-        every,
-        (partial(sections.sweep, title=f"{task}: beta", jobs=every, text=text, setting="beta"),),
-        (judge,),
+        jobs,
+        (
+            Claims(claims),
+            partial(sweep, title=f"{task}: beta", jobs=jobs, text=text, setting="beta"),
+        ),
     )
 
 
 def _aggregates() -> Experiment:
-    tasks = [_goal_jobs(task) for task in ("PointGoal", "CarGoal")]
-    unit = tuple(jobs["ppo"] for jobs in tasks)
-    shown = tuple(jobs[name] for jobs in tasks for name in ("lagrangian", "loop", "ours"))
-    shown += tuple(Job(task, "mbppo-lagrangian") for task in ("PointGoal", "CarGoal"))
-    text = (
-        "As shares of what unconstrained PPO earns and violates on the same task; where it was not "
-        "run, of the paper's numbers for it (reward 20, 200,000 violations). safe-LOOP takes "
-        f"{LOOP_STEPS:,} real steps, the others as many as they converge in."
-    )
-    part = partial(
-        sections.aggregates, title="Normalised reward and violations", jobs=shown, unit=unit,
-        text=text,
+    tasks = ("PointGoal", "CarGoal")
+    unit = tuple(_free(task, "ppo") for task in tasks)
+    jobs = tuple(
+        job
+        for task in tasks
+        for job in (_free(task, "ppo-lagrangian"), _loop(task), _ours(task),
+                    Job(task, "mbppo-lagrangian"))
     )  # fmt: skip
+    text = (
+        "Divided by the reward and violations of unconstrained PPO on the same task. Where PPO was "
+        "not run, the paper's numbers for it are used (reward 20, 200,000 violations)."
+    )
+    title = "Normalised reward and violations"
     return Experiment(
         "aggregates",
         "Reward and violations at convergence",
         "Figure 4 of the paper: mean, median and interquartile mean over PointGoal and CarGoal.",
-        (*unit, *shown),
-        (part,),
+        (*unit, *jobs),
+        (partial(aggregates, title=title, jobs=jobs, unit=unit, text=text),),
     )
 
 
 def _running_time() -> Experiment:
-    alone: dict[str, Any] = {"seeds": 3, "alone": True, "note": "one seed"}
-    lagrangian = Job("PointGoal", "ppo-lagrangian", steps=STEPS, **alone)
-    cpo = Job("PointGoal", "cpo", steps=STEPS, **alone)
-    ours, default = _ours("PointGoal", **alone), Job("PointGoal", "mbppo-lagrangian", **alone)
-    loop = Job("PointGoal", "safe-loop", "paper", steps=15_000, **{**alone, "seeds": 1})
-    paper = ((lagrangian, 187.95), (cpo, 266.25), (ours, 21420.91), (loop, 183156.33))
-    judge = partial(verdicts.time_claims, lagrangian=lagrangian, loop=loop, ours=ours, steps=STEPS)
+    task, alone = "PointGoal", {"seeds": 3, "alone": True, "note": "one seed"}
+    lagrangian, cpo = (
+        _free(task, name, TIMED_STEPS, **alone) for name in ("ppo-lagrangian", "cpo")
+    )
+    ours, loop = _ours(task, TIMED_STEPS, **alone), _loop(task, TIMED_STEPS, **alone)
+    default = Job(task, "mbppo-lagrangian", **alone)
+    paper = (
+        (lagrangian, 187.95), (cpo, 266.25), (ours, 21420.91), (loop, 183156.33), (default, None),
+    )  # fmt: skip
+    claims = (
+        Claim("MBPPO-Lagrangian takes less time (0.12 times) than safe-LOOP", "seconds", "below",
+              (ours, loop)),
+        Claim("MBPPO-Lagrangian takes more time (114 times) than PPO-Lagrangian", "seconds",
+              "above", (ours, lagrangian)),
+    )  # fmt: skip
     text = (
-        "From the start of training to its end, compilation included. A run of fewer real steps is "
-        "extended at the pace of its epochs after the first. The default settings of "
-        "MBPPO-Lagrangian need far fewer steps than these, and more time for each. The paper's "
-        "times are of another machine."
+        "From the start of training to its end, including compilation. Shorter runs are "
+        "extrapolated at the pace of their epochs after the first. The default settings of "
+        "MBPPO-Lagrangian need far fewer steps than these, and more time for each. The paper used "
+        "other hardware."
     )
     return Experiment(
         "running-time",
         "Running time",
-        f"Table 2 of the paper: the time for {STEPS:,} real steps.",
-        (lagrangian, cpo, ours, loop, default),
-        (
-            partial(
-                sections.running_time, title="Running time", paper=(*paper, (default, None)),
-                steps=STEPS, text=text,
-            ),
-        ),
-        (judge,),
-    )  # fmt: skip
+        f"Table 2 of the paper: the time for {TIMED_STEPS:,} real steps.",
+        tuple(job for job, _ in paper),
+        (Claims(claims), partial(running_time, title="Running time", paper=paper, text=text)),
+    )
 
 
 def _validation_loss() -> Experiment:
     ours = _ours("PointGoal")
     free = _ours("PointGoal", changes={"constrained": False}, note="no limit")
-    text = "Error of the model's mean on steps held out from its fit, by real steps collected."
+    text = "The model's validation loss settles sooner without the constraint"
+    claims = (Claim(text, "settling steps", "below", (free, ours)),)
+    about = "Error of the model's mean on held-out steps, over the real steps collected."
     return Experiment(
         "validation-loss",
-        "What a constraint costs the model",
-        "Figure 6 of the paper: the model's validation loss with the constraint and without.",
+        "Validation loss of the model",
+        "Figure 6 of the paper: the model's validation loss with and without the constraint.",
         (ours, free),
         (
-            partial(
-                sections.metric_curves, title="Validation loss", jobs=(ours, free), text=text,
-                name="model_error",
-            ),
+            Claims(claims),
+            partial(curves, title="Validation loss", jobs=(ours, free), text=about,
+                    metrics=("model_error",)),
         ),
-        (partial(verdicts.loss_claims, free=free, ours=ours),),
     )  # fmt: skip
 
 
 def _doggo() -> Experiment:
     task = "DoggoGoal"
-    ppo = Job(task, "ppo", steps=DOGGO_STEPS)
-    lagrangian = Job(task, "ppo-lagrangian", steps=DOGGO_STEPS)
-    loop, ours, default = _loop(task), _ours(task), Job(task, "mbppo-lagrangian")
-    free = Job(task, "mbppo-lagrangian", changes={"constrained": False}, note="no limit")
+    ppo, lagrangian = (_free(task, name, DOGGO_STEPS) for name in ("ppo", "ppo-lagrangian"))
+    ours, loop, default = _ours(task), _loop(task), Job(task, "mbppo-lagrangian")
+    unlimited = Job(task, "mbppo-lagrangian", changes={"constrained": False}, note="no limit")
     paper = (
         (ppo, "21.3 ± 1.23"), (lagrangian, "1.63 ± 0.46"), (loop, "-0.14 ± 0.05"),
-        (ours, "-0.69 ± 0.06"), (default, "-"), (free, "-"),
+        (ours, "-0.69 ± 0.06"), (default, "-"), (unlimited, "-"),
     )  # fmt: skip
     jobs = tuple(job for job, _ in paper)
-    judge = partial(verdicts.doggo_claims, ppo=ppo, lagrangian=lagrangian, loop=loop, ours=ours)
-    text = "The quadruped, at which the paper's algorithm fails; ours with and without the limit."
+    claims = (
+        Claim(f"{task}: MBPPO-Lagrangian earns less than PPO-Lagrangian", "reward", "below",
+              (ours, lagrangian)),
+        Claim(f"{task}: safe-LOOP earns less than PPO-Lagrangian", "reward", "below",
+              (loop, lagrangian)),
+        Claim(f"{task}: unconstrained PPO earns more than PPO-Lagrangian", "reward", "above",
+              (ppo, lagrangian)),
+    )  # fmt: skip
+    text = "On the quadruped the paper's algorithm fails. Ours is shown with and without the limit."
     return Experiment(
         "doggogoal",
         "DoggoGoal: reward at convergence",
         "Table 3 of the paper.",
         jobs,
         (
-            partial(sections.final_table, title="DoggoGoal: reward", paper=paper, text=text),
-            partial(sections.curves, title="DoggoGoal: learning curves", jobs=jobs, text=""),
+            Claims(claims),
+            partial(final_table, title="DoggoGoal: reward", paper=paper, text=text),
+            partial(curves, title="DoggoGoal: learning curves", jobs=jobs, text=""),
         ),
-        (judge,),
     )
 
 
 def _rc_car() -> Experiment:
-    ours, loop = _ours("RCCar", steps=RC_STEPS, seeds=5), _loop("RCCar", RC_STEPS, seeds=5)
-    default = Job("RCCar", "mbppo-lagrangian", seeds=5)
-    every = (ours, loop, default, Job("RCCar", "safe-loop", seeds=5))
-    judge = partial(verdicts.car_claims, loop=loop, ours=ours)
-    text = (
-        f"{RC_STEPS:,} real steps and five seeds, as in the paper; the limit is 5. “safe-LOOP” "
-        "without more plans as Surefoot does by default."
-    )
+    ours, loop = _ours("RCCar", RC_STEPS, seeds=5), _loop("RCCar", RC_STEPS, seeds=5)
+    defaults = (Job("RCCar", "mbppo-lagrangian", seeds=5), Job("RCCar", "safe-loop", seeds=5))
+    jobs = (ours, loop, *defaults)
+    claims = (
+        Claim("RCCar: safe-LOOP's reward is not above MBPPO-Lagrangian's", "reward", "below",
+              (loop, ours)),
+        Claim("RCCar: safe-LOOP's reward varies more over seeds", "reward", "varies more",
+              (loop, ours)),
+    )  # fmt: skip
+    text = f"{RC_STEPS:,} real steps and five seeds, as in the paper. The limit is 5."
     return Experiment(
         "rccar",
         "RC car: reward and cost",
-        "Figure 10 of the paper: both model-based algorithms on the RC car, and beside them the "
-        "default settings of Surefoot for both.",
-        every,
-        (partial(sections.curves, title="RCCar: learning curves", jobs=every, text=text),),
-        (judge,),
+        "Figure 10 of the paper: both model-based algorithms on the RC car. The default settings "
+        "of Surefoot are shown beside the paper's.",
+        jobs,
+        (
+            Claims(claims),
+            partial(curves, title="RCCar: learning curves", jobs=jobs, text=text),
+        ),
     )
 
 
-def _default_against_paper() -> Experiment:
-    pairs = {
-        task: (Job(task, "mbppo-lagrangian"), _ours(task)) for task in ("PointGoal", "CarGoal")
-    }
-    car = Job("RCCar", "mbppo-lagrangian", seeds=5)
-    pairs["RCCar"] = car, _ours("RCCar", steps=RC_STEPS, seeds=5)
-    text = "MBPPO-Lagrangian as Surefoot sets it, beside its settings as published."
-    efficient = "Until the reward with which the paper's settings end."
-    parts: list[Part] = []
-    for task, (default, ours) in pairs.items():
-        jobs = (default, ours)
-        parts += [
-            partial(sections.curves, title=f"{task}: learning curves", jobs=jobs, text=text),
-            partial(
-                sections.efficiency, title=f"{task}: sample efficiency", jobs=jobs, level=ours,
-                text=efficient,
-            ),
-        ]  # fmt: skip
-    return Experiment(
-        "default-against-paper",
-        "The default settings against the paper's",
-        "Sample efficiency, violations and wall clock of the two presets of MBPPO-Lagrangian.",
-        tuple(job for pair in pairs.values() for job in pair),
-        tuple(parts),
-    )
-
-
-def _paper(experiments: list[Experiment]) -> Experiment:
+def _all(*experiments: Experiment) -> Experiment:
+    parts = [part for experiment in experiments for part in experiment.parts]
+    claims = tuple(c for part in parts if isinstance(part, Claims) for c in part.claims)
     return Experiment(
         "paper",
         "The paper, reproduced",
         "All figures and tables of the paper.",
         tuple(job for experiment in experiments for job in experiment.jobs),
-        tuple(part for experiment in experiments for part in experiment.parts),
-        tuple(judge for experiment in experiments for judge in experiment.judges),
+        (Claims(claims), *(part for part in parts if not isinstance(part, Claims))),
     )
 
 
-_PAPER = [
-    _goal("PointGoal", "Figure 2"),
-    _goal("CarGoal", "Figure 3"),
-    _rc_car(),
-    _beta("PointGoal", "Figure 1", BETAS, STEPS, 0.1, 8),
-    _beta("CarGoal", "Figure 8", BETAS, CARGOAL_BETA_STEPS, None, 8),
-    _beta("RCCar", "Figure 9", CAR_BETAS, RC_STEPS, None, 5),
-    _aggregates(),
-    _running_time(),
-    _validation_loss(),
-    _doggo(),
-]
-EXPERIMENTS: dict[str, Experiment] = {
-    experiment.name: experiment
-    for experiment in (*_PAPER, _default_against_paper(), _paper(_PAPER), smoke())
-}
+POINT_GOAL = _goal("PointGoal", "Figure 2")
+CAR_GOAL = _goal("CarGoal", "Figure 3")
+RC_CAR = _rc_car()
+BETA_POINT_GOAL = _beta("PointGoal", "Figure 1", BETAS, 0.1)
+BETA_CAR_GOAL = _beta("CarGoal", "Figure 8", BETAS, None)
+BETA_RC_CAR = _beta("RCCar", "Figure 9", RC_BETAS, None, steps=RC_STEPS, seeds=5)
+AGGREGATES = _aggregates()
+RUNNING_TIME = _running_time()
+VALIDATION_LOSS = _validation_loss()
+DOGGO_GOAL = _doggo()
+PAPER = _all(
+    POINT_GOAL, CAR_GOAL, RC_CAR, BETA_POINT_GOAL, BETA_CAR_GOAL, BETA_RC_CAR, AGGREGATES,
+    RUNNING_TIME, VALIDATION_LOSS, DOGGO_GOAL,
+)  # fmt: skip

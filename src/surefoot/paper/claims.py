@@ -1,120 +1,133 @@
-"""The paper's claims, each held against numbers: held or not, and by how much.
+"""The paper's claims: a table of (text, metric, relation, jobs), each judged against the runs.
 
-All functions take plain arrays over seeds [S] and give a `Claim`. Means decide; where the 95 %
-interval of a difference (bootstrap over seeds) holds zero, the sentence says so.
+The bootstrap interval over seeds decides. A claim is undecided if the interval contains zero, if a
+side has fewer than `FEWEST_SEEDS` seeds, or if a run is missing or shorter than requested.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from math import isnan
+from typing import Literal
 
 import numpy as np
 from scipy.stats import rankdata
 
-from surefoot.report.statistics import interval, mean
+from surefoot.experiments.job import Job
+from surefoot.experiments.results import Results
+from surefoot.report.curves import Rows
+from surefoot.report.data import Group
+from surefoot.report.statistics import Scores, Value, interval, mean
+from surefoot.report.table import plural
 
+FEWEST_SEEDS = 3
 SETTLED = 0.1
-"""A curve has settled when this share of its whole way is left."""
+"""Share of its way down that a curve has left when it counts as settled."""
+TIMED_STEPS = 450_000
+"""Real steps whose time the paper reports."""
+Relation = Literal["above", "below", "within limit", "above limit", "varies more", "rises"]
+Metric = Literal[
+    "reward", "cost", "violations", "reward by then", "violations by then", "seconds",
+    "settling steps",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, and what became of it."""
+    """A claim about runs: the metric of the first job is in a relation to that of the second.
+
+    A relation to the limit has one job. `rises` has the jobs of a sweep over beta.
+    """
 
     text: str
-    """What the paper says."""
+    metric: Metric
+    relation: Relation
+    jobs: tuple[Job, ...]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a claim held, and the numbers that decided it."""
+
+    text: str
     held: bool | None
-    """None where runs are missing."""
-    by: str
-    """By how much, in words."""
+    """None if undecided."""
+    numbers: str
 
     @property
-    def verdict(self) -> str:
-        return {True: "held", False: "not held", None: "not judged"}[self.held]
+    def name(self) -> str:
+        return {True: "held", False: "not held", None: "undecided"}[self.held]
 
 
-def unjudged(text: str, missing: Sequence[str]) -> Claim:
-    """A claim whose runs are not there."""
-    return Claim(text, None, f"there are no runs of {', '.join(missing)}")
+def judge(claim: Claim, results: Results) -> Verdict:
+    """Judge a claim by the runs of its jobs."""
+    pairs = [(job, group) for job in claim.jobs if (group := results.group(job)) is not None]
+    groups = [group for _, group in pairs]
+    missing = [f"no runs of {job.label}" for job in claim.jobs if results.group(job) is None]
+    if len(pairs) < (2 if claim.relation == "rises" else len(claim.jobs)):
+        return Verdict(claim.text, None, "; ".join(missing))
+    samples = METRICS[claim.metric](groups)
+    if claim.relation == "rises":
+        held, numbers = rises([float(job.changes["beta"]) for job, _ in pairs], samples)
+    elif claim.relation in ("within limit", "above limit"):
+        held, numbers = against_limit(samples[0], groups[0].cost_limit, claim.relation)
+    else:
+        held, numbers = compared(samples[0], samples[1], claim.relation)
+    reasons = [*missing, *_too_little(groups, samples)]
+    notes = _still_rising(groups) if claim.metric == "reward" else []
+    text = "; ".join([numbers, *reasons, *notes])
+    return Verdict(claim.text, None if reasons else held, text)
 
 
-def so_far(claim: Claim, unfinished: Sequence[str]) -> Claim:
-    """A claim about the end of runs that have not come to it: told, but not judged."""
-    by = f"so far {claim.verdict}: {claim.by}; not at its end: {', '.join(unfinished)}"
-    return Claim(claim.text, None, by)
-
-
-def at_least(text: str, ours: np.ndarray, theirs: np.ndarray, unit: str = "") -> Claim:
-    """Held if the mean of `ours` is not below that of `theirs`."""
-    return _compared(text, ours, theirs, unit, ours.mean() >= theirs.mean())
-
-
-def at_most(text: str, ours: np.ndarray, theirs: np.ndarray, unit: str = "") -> Claim:
-    """Held if the mean of `ours` is not above that of `theirs`."""
-    return _compared(text, ours, theirs, unit, ours.mean() <= theirs.mean())
-
-
-def competitive(text: str, ours: np.ndarray, theirs: np.ndarray, unit: str = "") -> Claim:
-    """Held if `ours` is not above `theirs` by more than the scatter of seeds explains.
-
-    With a single seed on either side nothing is known of the scatter, and the means decide.
-    """
-    low, _ = difference(ours, theirs)
-    held = ours.mean() <= theirs.mean() if isnan(low) else low <= 0
-    return _compared(text, ours, theirs, unit, held)
-
-
-def within_limit(text: str, costs: np.ndarray, limit: float) -> Claim:
-    """Held if the mean cost is not above the limit."""
-    inside = int(np.sum(costs <= limit))
-    by = f"cost {costs.mean():.1f} of {limit:g}; {inside} of {_seeds(len(costs))} within the limit"
-    return Claim(text, bool(costs.mean() <= limit), by)
-
-
-def breaks_limit(text: str, costs: np.ndarray, limit: float) -> Claim:
-    """Held if the mean cost is above the limit."""
-    found = within_limit(text, costs, limit)
-    return Claim(text, not found.held, found.by)
-
-
-def rises_with(text: str, setting: Sequence[float], values: Sequence[np.ndarray]) -> Claim:
-    """Held if values [S] go up with a setting: over all, and from its least to its largest."""
-    order = np.argsort(setting)
-    means = np.array([values[i].mean() for i in order])
-    xs = np.array(setting)[order]
-    if len(xs) < 2 or np.ptp(means) == 0:
-        return Claim(text, False, "the means are all the same")
-    rank = float(np.corrcoef(rankdata(xs), rankdata(means))[0, 1])
-    by = (
-        f"{_number(means[0])} at {xs[0]:g}, {_number(means[-1])} at {xs[-1]:g} "
-        f"(rank correlation {rank:.2f})"
+def compared(a: np.ndarray, b: np.ndarray, relation: Relation) -> tuple[bool | None, str]:
+    """Whether seeds `a` [S] are in a relation to seeds `b` [S], and the numbers."""
+    statistic = _std if relation == "varies more" else mean
+    x, y = (
+        float(statistic([values])) if len(values) > 1 else float(values[0]) for values in (a, b)
     )
-    return Claim(text, bool(rank > 0 and means[-1] > means[0]), by)
+    low, high = map(float, interval(lambda p, q: statistic(p) - statistic(q), [a], [b]))
+    what = "standard deviation " if relation == "varies more" else ""
+    numbers = f"{what}{_number(x)} against {_number(y)} ({_difference(low, high)})"
+    return _decided(low, high, below=relation == "below"), numbers
 
 
-def settles_sooner(
-    text: str,
-    ours: tuple[np.ndarray, np.ndarray],
-    theirs: tuple[np.ndarray, np.ndarray],
-) -> Claim:
-    """Held if our curve (steps [E], values [E, S]) has come down after fewer steps than theirs."""
-    here, there = settled(*ours), settled(*theirs)
-    return Claim(text, bool(here < there), f"after {here:,.0f} against {there:,.0f} real steps")
+def against_limit(costs: np.ndarray, limit: float, relation: Relation) -> tuple[bool | None, str]:
+    """Whether the mean of costs [S] is within or above a limit, and the numbers."""
+    low, high = map(float, interval(mean, [costs - limit]))
+    inside = int(np.sum(costs <= limit))
+    numbers = f"cost {costs.mean():.1f} of {limit:g}; {inside} of {plural(len(costs), 'seed')} "
+    numbers += f"within the limit ({_difference(low, high)})"
+    return _decided(low, high, below=relation == "within limit"), numbers
 
 
-def settled(steps: np.ndarray, values: np.ndarray) -> float:
-    """Where the mean of a falling curve (steps [E], values [E, S]) comes near its end, for good."""
-    curve = values.mean(1)
+def rises(setting: Sequence[float], samples: Sequence[np.ndarray]) -> tuple[bool | None, str]:
+    """Whether samples [S] rise with a setting: in rank, and from its lowest to its highest."""
+    order = np.argsort(setting)
+    means = np.array([samples[i].mean() for i in order])
+    xs = np.array(setting)[order]
+    rank = 0.0
+    if np.ptp(means) > 0:
+        rank = float(np.corrcoef(rankdata(xs), rankdata(means))[0, 1])
+    last, first = samples[order[-1]], samples[order[0]]
+    low, high = map(float, interval(lambda p, q: mean(p) - mean(q), [last], [first]))
+    numbers = (
+        f"{_number(means[0])} at {xs[0]:g}, {_number(means[-1])} at {xs[-1]:g} "
+        f"(rank correlation {rank:.2f}; {_difference(low, high)})"
+    )
+    held = _decided(low, high, below=False)
+    return (held and rank > 0), numbers
+
+
+def settled(steps: np.ndarray, curve: np.ndarray) -> float:
+    """The step [E] from which on a falling curve [E] stays near its end."""
     level = curve[-1] + SETTLED * (curve[0] - curve[-1])
     above = np.flatnonzero(curve > level)
-    return float(steps[above[-1] + 1 if len(above) else 0])
+    return float(steps[min(above[-1] + 1, len(steps) - 1) if len(above) else 0])
 
 
 def still_rising(steps: np.ndarray, values: np.ndarray) -> bool:
-    """Whether the mean of a curve (steps [E], values [E, S]) has not levelled off at its end.
+    """Whether the mean of a curve (steps [E], values [E, S]) rises at its end.
 
-    That is, whether the last tenth of its steps adds to the tenth before more than a twentieth of
-    its whole range.
+    That is, whether the last tenth of its steps exceeds the tenth before by more than a twentieth
+    of its range.
     """
     curve = values.mean(1)
     last = steps > 0.9 * steps[-1]
@@ -124,38 +137,93 @@ def still_rising(steps: np.ndarray, values: np.ndarray) -> bool:
     return bool(curve[last].mean() - curve[before].mean() > 0.05 * np.ptp(curve))
 
 
-def scatters_more(text: str, ours: np.ndarray, theirs: np.ndarray) -> Claim:
-    """Held if `ours` differ more from seed to seed than `theirs`."""
-    if min(len(ours), len(theirs)) < 2:
-        return Claim(text, None, "one seed does not scatter")
-    here, there = ours.std(ddof=1), theirs.std(ddof=1)
-    by = f"standard deviation {_number(here)} against {_number(there)}"
-    return Claim(text, bool(here > there), by)
+def time_for(rows: Rows, steps: int) -> float:
+    """Seconds that a run of one seed takes for `steps` real steps.
+
+    Interpolated between epochs; beyond the last epoch, extrapolated at the mean pace after the
+    first epoch, which compiles.
+    """
+    xs = np.array([row["steps"] for row in rows])
+    seconds = np.array([row["seconds"] for row in rows])
+    if steps <= xs[-1]:
+        return float(np.interp(steps, xs, seconds))
+    several = len(xs) > 1
+    pace = (seconds[-1] - seconds[0]) / (xs[-1] - xs[0]) if several else seconds[0] / xs[0]
+    return float(seconds[-1] + pace * (steps - xs[-1]))
 
 
-def difference(ours: np.ndarray, theirs: np.ndarray) -> tuple[float, float]:
-    """95 % interval of the difference of means; NaN where one side has a single seed."""
-    low, high = interval(lambda a, b: mean(a) - mean(b), [ours], [theirs])
-    return float(low), float(high)
+def _at_end(name: str) -> Callable[[Sequence[Group]], list[np.ndarray]]:
+    """A metric at the end: on fresh episodes if all runs have them, otherwise by epochs."""
+
+    def measure(groups: Sequence[Group]) -> list[np.ndarray]:
+        evaluated = all(run.result.evaluation for group in groups for run in group.runs)
+        return [group.final(name) if evaluated else group.by_epochs(name) for group in groups]
+
+    return measure
 
 
-def _compared(text: str, ours: np.ndarray, theirs: np.ndarray, unit: str, held: bool) -> Claim:
-    a, b = float(ours.mean()), float(theirs.mean())
-    by = f"{_number(a)} against {_number(b)}{unit and ' ' + unit}"
-    parts = [f"{a / b:.2f} times"] if b > 0 and a > 0 else [f"{_number(a - b)} apart"]
-    low, high = difference(ours, theirs)
-    if isnan(low):
-        parts.append("too few seeds for an interval")
-    else:
-        parts.append(f"95 % interval of the difference {_number(low)} to {_number(high)}")
-        if low <= 0 <= high:
-            parts.append("within the scatter of seeds")
-    return Claim(text, bool(held), f"{by} ({', '.join(parts)})")
+def _rewards_by_then(groups: Sequence[Group]) -> list[np.ndarray]:
+    steps = min(group.real_steps for group in groups)
+    return [group.by_epochs("reward", steps) for group in groups]
+
+
+def _violations_by_then(groups: Sequence[Group]) -> list[np.ndarray]:
+    steps = min(group.real_steps for group in groups)
+    curves = [group.curve("violations") for group in groups]
+    return [np.array([np.interp(steps, x, y) for y in ys.T]) for x, ys in curves]
+
+
+def _settling_steps(groups: Sequence[Group]) -> list[np.ndarray]:
+    curves = [group.curve("model_error") for group in groups]
+    return [np.array([settled(x, y) for y in ys.T]) for x, ys in curves]
+
+
+METRICS: dict[Metric, Callable[[Sequence[Group]], list[np.ndarray]]] = {
+    "reward": _at_end("reward"),
+    "cost": _at_end("cost"),
+    "violations": lambda groups: [group.violations for group in groups],
+    "reward by then": _rewards_by_then,
+    "violations by then": _violations_by_then,
+    "seconds": lambda groups: [
+        np.array([time_for(run.rows, TIMED_STEPS) for run in group.runs]) for group in groups
+    ],
+    "settling steps": _settling_steps,
+}
+"""Each measures the seeds [S] of several groups alike; `by then`: at the steps all have reached."""
+
+
+def _decided(low: float, high: float, below: bool) -> bool | None:
+    """Whether an interval lies below zero, or else above it; None if it contains zero."""
+    if high < 0:
+        return below
+    return not below if low > 0 else None
+
+
+def _too_little(groups: Sequence[Group], samples: Sequence[np.ndarray]) -> list[str]:
+    """Why runs cannot decide a claim: too few steps or seeds."""
+    reasons = []
+    for group, values in zip(groups, samples, strict=True):
+        if group.state != "finished":
+            reasons.append(f"{group.label} has {group.steps_text} real steps")
+        if len(values) < FEWEST_SEEDS:
+            reasons.append(f"{group.label} has {plural(len(values), 'seed')}")
+    return reasons
+
+
+def _still_rising(groups: Sequence[Group]) -> list[str]:
+    rising = [group.label for group in groups if still_rising(*group.curve("reward"))]
+    return [f"{label} still rises at its end" for label in rising]
+
+
+def _std(scores: Scores) -> Value:
+    return np.std(scores[0], axis=-1, ddof=1)
+
+
+def _difference(low: float, high: float) -> str:
+    if np.isnan(low):
+        return "too few seeds for an interval"
+    return f"95 % interval of the difference {_number(low)} to {_number(high)}"
 
 
 def _number(x: float) -> str:
     return f"{x:,.0f}" if abs(x) >= 1000 else f"{x:.3g}"
-
-
-def _seeds(count: int) -> str:
-    return f"{count} seed" + "s" * (count != 1)

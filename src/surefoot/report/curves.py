@@ -1,14 +1,14 @@
-"""Learning curves: reward and cost over real steps, with the limit and the spread over seeds."""
+"""Learning curves: a metric over real steps, with its spread over seeds."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib.axes import Axes
 
 from surefoot.report.statistics import band
 
@@ -21,13 +21,14 @@ LABELS = {
     "model_error": "validation error of the model",
 }  # fmt: skip
 Rows = Sequence[Mapping[str, float]]
+"""Rows of metrics.csv: one per seed and epoch."""
 
 
 def by_step(rows: Rows, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Real steps [E] and the values [E, S] of a metric for each seed.
 
-    The steps are those of the first seed as far as all seeds have come; where a seed has no value
-    of its own it is interpolated.
+    The steps are those of the first seed that all seeds have reached; values between the epochs of
+    another seed are interpolated.
     """
     seeds = sorted({row["seed"] for row in rows})
     table = [[r for r in rows if r["seed"] == seed and np.isfinite(r[name])] for seed in seeds]
@@ -40,9 +41,9 @@ def by_step(rows: Rows, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def draw_curve(rows: Rows, cost_limit: float, title: str, path: Path) -> Path:
-    """Reward and cost of one run, side by side."""
+    """Draw reward and cost of one run side by side."""
     figure, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
-    axes[1].axhline(cost_limit, color=GREY, ls="--", lw=1)  # first, so that the axis reaches it
+    axes[1].axhline(cost_limit, color=GREY, ls="--", lw=1)  # first, so that the axis includes it
     for axis, name in zip(axes, ("reward", "cost"), strict=True):
         plot_curve(axis, rows, name)
         finish_curves(axis, name)
@@ -51,24 +52,28 @@ def draw_curve(rows: Rows, cost_limit: float, title: str, path: Path) -> Path:
         xytext=(-3, 3), textcoords="offset points", ha="right", fontsize=8, color=GREY,
     )  # fmt: skip
     figure.suptitle(title, fontsize=10)
-    # Tight: the layout may change the ticks, and then lack the room for their labels.
+    # Tight: the layout may change the ticks after it has reserved room for their labels.
     figure.savefig(path, dpi=160, bbox_inches="tight", pad_inches=0.05)
     plt.close(figure)
     return path
 
 
-def plot_curve(axis: Any, rows: Rows, name: str, label: str = "", number: int = 0) -> None:
-    """A metric's mean over seeds and its 95 % bootstrap interval, in the style of this number."""
+def plot_curve(axis: Axes, rows: Rows, name: str, label: str = "", number: int = 0) -> None:
+    """Plot a metric's mean over seeds and its 95 % bootstrap interval; see `style`."""
     colour, dashes = style(number)
     steps, values = by_step(rows, name)
-    few = {"marker": ".", "ms": 4} if len(steps) < 8 else {}
-    axis.plot(steps, values.mean(1), dashes, color=colour, label=label or None, lw=1.5, **few)
+    marker = "." if len(steps) < 8 else ""
+    axis.plot(
+        steps, values.mean(1), dashes, color=colour, label=label or None, lw=1.5, marker=marker,
+        ms=4,
+    )  # fmt: skip
     if values.shape[1] > 1 and len(steps):
-        axis.fill_between(steps, *band(values), color=colour, alpha=0.18, lw=0)
+        low, high = band(values)
+        axis.fill_between(steps, low, high, color=colour, alpha=0.18, lw=0)
 
 
-def finish_curves(axis: Any, name: str, log_steps: bool = False) -> None:
-    """What the axes of learning curves have in common."""
+def finish_curves(axis: Axes, name: str, log_steps: bool = False) -> None:
+    """Set labels, scales and bounds of an axis with learning curves."""
     axis.set_xlabel("real steps")
     axis.set_ylabel(LABELS.get(name, name))
     if log_steps:
@@ -78,25 +83,25 @@ def finish_curves(axis: Any, name: str, log_steps: bool = False) -> None:
     if name == "violations" and log_steps:
         axis.set_yscale("log", nonpositive="mask")
     elif name != "reward":
-        axis.set_ylim(bottom=-0.02 * axis.get_ylim()[1])  # so that 0 does not lie on the axis
+        axis.set_ylim(bottom=-0.02 * axis.get_ylim()[1])  # keeps 0 off the axis line
     else:
-        leave_out_start(axis)
+        crop_start(axis)
     axis.xaxis.set_major_formatter(count)
     axis.yaxis.set_major_formatter(count)
     tidy(axis)
 
 
-def leave_out_start(axis: Any) -> None:
-    """Let curves come in from below where their first points would take most of the axis.
+def crop_start(axis: Axes) -> None:
+    """Crop the y axis if the first points of the curves would take most of it.
 
-    A tenth of the points may lie below it, if the others need less than a third of it.
+    At most a tenth of the points is cropped, and only if the others need less than a third.
     """
     lines = [np.asarray(line.get_ydata(), float) for line in axis.get_lines()]
     values = np.concatenate([line for line in lines if len(line) > 2] or [np.zeros(1)])
     least, low, high = values.min(), np.quantile(values, 0.1), values.max()
     if high - low < (high - least) / 3:
         margin = 0.1 * (high - low)
-        axis.set_ylim(low - margin, high + margin)
+        axis.set_ylim(float(low - margin), float(high + margin))
         axis.annotate(
             "first values lie lower", (0.98, 0.02), xycoords="axes fraction", ha="right",
             fontsize=8, color=GREY,
@@ -104,11 +109,11 @@ def leave_out_start(axis: Any) -> None:
 
 
 def style(number: int) -> tuple[str, str]:
-    """Colour and dashes of the curve of this number: all pairs before one comes again."""
+    """Colour and dashes of curve `number`; all pairs differ until they repeat."""
     return COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)]
 
 
-def count(x: float, _: Any = None) -> str:
+def count(x: float, _: float | None = None) -> str:
     """A large number in short, for ticks."""
     for size, letter in ((1e6, "M"), (1e3, "k")):
         if abs(x) >= size:
@@ -116,7 +121,8 @@ def count(x: float, _: Any = None) -> str:
     return f"{x:g}"
 
 
-def tidy(axis: Any) -> None:
+def tidy(axis: Axes) -> None:
+    """Remove the upper and right border and add a light grid."""
     axis.spines[["top", "right"]].set_visible(False)
     axis.grid(alpha=0.25, lw=0.6)
     axis.set_axisbelow(True)

@@ -1,58 +1,61 @@
-"""A picture of how far a learned model can be believed."""
+"""The figure of a diagnosis: how far a learned model agrees with the real environment."""
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 
-from surefoot.report.curves import COLOURS, plt
+from surefoot.report.curves import COLOURS, GREY, plt, tidy
+from surefoot.use.trial import Trial
 
-MOST_DOTS = 2000
+MAX_DOTS = 2000
 
 
 def draw_diagnosis(
-    trials: Sequence[Any], cost_names: Sequence[str], title: str, path: Path
+    trials: Sequence[Trial], cost_names: Sequence[str], title: str, path: Path
 ) -> Path:
-    """Error against horizon, cost so far, and cost of each rollout, real and imagined.
+    """Draw error over horizon, cumulative cost, and the cost of each rollout, real and imagined.
 
-    `trials` are one `Trial` per seed; of several costs the largest is shown.
+    `trials` has one entry per seed. Of several costs the largest is drawn.
     """
     figure, axes = plt.subplots(1, 3, figsize=(10, 3), layout="constrained")
-    together = lambda name: np.concatenate([getattr(trial, name) for trial in trials], 1)
-    real, imagined = together("real_cost"), together("imagined_cost")
-    which = int(np.argmax(real[-1].mean(0)))
-    _errors(axes[0], together("error"), together("counted"))
-    _so_far(axes[1], real[..., which], imagined[..., which], cost_names[which])
-    _each(axes[2], real[-1, :, which], imagined[-1, :, which], len(real), cost_names[which])
+    real = np.concatenate([trial.real_cost for trial in trials], 1)
+    imagined = np.concatenate([trial.imagined_cost for trial in trials], 1)
+    largest = int(np.argmax(real[-1].mean(0)))
+    real, imagined, name = real[..., largest], imagined[..., largest], cost_names[largest]
+    error = np.concatenate([trial.error for trial in trials], 1)
+    counted = np.concatenate([trial.counted for trial in trials], 1)
+    _draw_errors(axes[0], error, counted)
+    _draw_cumulative(axes[1], real, imagined, name)
+    _draw_rollouts(axes[2], real[-1], imagined[-1], len(real), name)
     for axis in axes:
-        axis.spines[["top", "right"]].set_visible(False)
-        axis.grid(alpha=0.25, lw=0.6)
+        tidy(axis)
     figure.suptitle(title, fontsize=10)
     figure.savefig(path, dpi=160)
     plt.close(figure)
     return path
 
 
-def _errors(axis: Any, error: np.ndarray, counted: np.ndarray) -> None:
-    """The error of all rollouts [H, B] that count, and the range of most of them."""
+def _draw_errors(axis: Axes, error: np.ndarray, counted: np.ndarray) -> None:
+    """Errors [H, B] of the rollouts that are counted at each step, and their range."""
     rows = [(t + 1, row[use]) for t, (row, use) in enumerate(zip(error, counted, strict=True))]
     rows = [(t, row) for t, row in rows if len(row)]
     steps = [t for t, _ in rows]
-    low, middle, high = np.transpose([np.percentile(row, (10, 50, 90)) for _, row in rows])
+    low, median, high = np.transpose([np.percentile(row, (10, 50, 90)) for _, row in rows])
     rms = [np.sqrt(np.mean(row**2)) for _, row in rows]
-    axis.fill_between(steps, low, high, color=COLOURS[0], alpha=0.18, lw=0, label="80 % of them")
-    axis.plot(steps, middle, color=COLOURS[0], lw=1.2, ls=":", label="median rollout")
+    axis.fill_between(steps, low, high, color=COLOURS[0], alpha=0.18, lw=0, label="middle 80 %")
+    axis.plot(steps, median, color=COLOURS[0], lw=1.2, ls=":", label="median rollout")
     axis.plot(steps, rms, color=COLOURS[0], lw=1.6, label="all (RMSE)")
-    axis.set_xlabel("steps imagined")
+    axis.set_xlabel("imagined steps")
     axis.set_ylabel("error of features / their spread")
     axis.set_xlim(left=0)
     axis.set_ylim(bottom=0)
     axis.legend(frameon=False, fontsize=7)
 
 
-def _so_far(axis: Any, real: np.ndarray, imagined: np.ndarray, name: str) -> None:
-    """Mean cost so far, [H, B] each."""
+def _draw_cumulative(axis: Axes, real: np.ndarray, imagined: np.ndarray, name: str) -> None:
+    """Mean cumulative cost of rollouts [H, B]."""
     steps = np.arange(1, len(real) + 1)
     for colour, label, values in ((COLOURS[6], "real", real), (COLOURS[1], "imagined", imagined)):
         axis.plot(steps, values.mean(1), color=colour, lw=1.6, label=label)
@@ -62,11 +65,13 @@ def _so_far(axis: Any, real: np.ndarray, imagined: np.ndarray, name: str) -> Non
     axis.legend(frameon=False, fontsize=7)
 
 
-def _each(axis: Any, real: np.ndarray, imagined: np.ndarray, horizon: int, name: str) -> None:
-    """Cost of each rollout over the horizon, [B] each."""
-    some = slice(None, None, -(-len(real) // MOST_DOTS))
+def _draw_rollouts(
+    axis: Axes, real: np.ndarray, imagined: np.ndarray, horizon: int, name: str
+) -> None:
+    """Cost [B] of each rollout over the whole horizon."""
+    some = slice(None, None, -(-len(real) // MAX_DOTS))
     most = max(real.max(), imagined.max(), 1e-9) * 1.05
-    axis.plot([0, most], [0, most], color="#444444", ls="--", lw=1)
+    axis.plot([0, most], [0, most], color=GREY, ls="--", lw=1)
     axis.plot(real[some], imagined[some], ".", color=COLOURS[1], ms=4, alpha=0.25, mew=0)
     axis.set_xlabel(f"real cost of {horizon} steps ({name})")
     axis.set_ylabel("imagined cost")

@@ -1,22 +1,23 @@
-"""Figures of a report, each one panel at the width of a paper's column, as PNG and PDF.
+"""Figures of a report: one panel each, at the width of a paper's column, as PNG and PDF.
 
-Every function takes the path of the PNG, writes a PDF beside it and returns the path. The PNG holds
-its caption (`caption_of`), so that a page can show the two together.
+Every function takes the path of the PNG, writes a PDF beside it and returns the path. The PNG
+stores its caption (see `caption_of`), which a page shows below it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from PIL import Image
 
 from surefoot.report import statistics
 from surefoot.report.curves import GREY, LABELS, count, finish_curves, plot_curve, plt, style, tidy
 from surefoot.report.data import Group
-from surefoot.report.summary import duration
+from surefoot.report.table import duration, plural
 
 WIDTH = 3.5  # inches
 STYLE: dict[Any, Any] = {
@@ -27,7 +28,7 @@ STYLE: dict[Any, Any] = {
 ByLabel = Mapping[str, Sequence[np.ndarray]]
 """Scores by label: an array [S] per task."""
 Numbers = Mapping[str, int] | None
-"""The style of each label; if not given, in their order."""
+"""Index of each label, which selects its style; by default in the order of the labels."""
 AGGREGATES = (("mean", "o"), ("median", "s"), ("iqm", "D"))
 
 
@@ -38,7 +39,7 @@ def draw_curves(
     log_steps: bool = False,
     lines: Mapping[str, float] | None = None,
 ) -> Path:
-    """Learning curves of one metric; `lines` are levels to compare with, by their names."""
+    """Learning curves of one metric; `lines` are horizontal lines by their labels."""
     task = groups[0].task
     what = LABELS.get(name, name)
     caption = f"{task}: {what} over real steps. Mean over seeds with its 95 % bootstrap interval."
@@ -72,14 +73,14 @@ def draw_aggregates(scores: ByLabel, what: str, path: Path, numbers: Numbers = N
             axis.plot([], [], marker, color=GREY, ms=4, label=shown)
         _name_rows(axis, list(scores))
         if min(task.min() for tasks in scores.values() for task in tasks) >= 0:
-            axis.set_xlim(left=-0.03 * axis.get_xlim()[1])  # a marker at 0 is not cut by the edge
+            axis.set_xlim(left=-0.03 * axis.get_xlim()[1])  # shows a marker at 0 in full
         axis.set_xlabel(what)
         legend(axis, 3)
     return path
 
 
 def draw_profiles(scores: ByLabel, what: str, path: Path, numbers: Numbers = None) -> Path:
-    """Performance profiles: which share of runs is above each score."""
+    """Performance profiles: the share of runs above each score."""
     caption = f"Share of runs above each level of {what}, with 95 % stratified-bootstrap bands."
     every = np.concatenate([task for tasks in scores.values() for task in tasks])
     levels = np.linspace(min(0.0, every.min()), every.max() * 1.05, 101)
@@ -99,7 +100,7 @@ def draw_profiles(scores: ByLabel, what: str, path: Path, numbers: Numbers = Non
 
 
 def draw_cvar(groups: Sequence[Group], path: Path) -> Path:
-    """Mean cost of fresh episodes beside the mean of the worst tenth of them."""
+    """Mean cost of fresh episodes, and of the worst tenth of them."""
     caption = (
         f"{groups[0].task}: mean cost of fresh episodes, and of the worst tenth of them (CVaR). "
         "Mean over seeds with its 95 % bootstrap interval."
@@ -124,16 +125,16 @@ def draw_cvar(groups: Sequence[Group], path: Path) -> Path:
 
 
 def draw_wall_clock(groups: Sequence[Group], path: Path) -> Path:
-    """How long a run of each group took."""
+    """Wall clock of a run of each group."""
     several = any(len(group.runs) > 1 for group in groups)
-    caption = f"{groups[0].task}: wall clock of a run, all its seeds side by side"
-    caption += "; a mean where seeds were trained in several runs." if several else "."
+    caption = f"{groups[0].task}: wall clock of a run, whose seeds train side by side"
+    caption += "; the mean over runs where a group has several." if several else "."
     with panel(path, caption, rows=len(groups), of_rows=0.36) as axis:
         for row, group in enumerate(groups):
             axis.barh(row, group.seconds, 0.6, color=style(group.number)[0], alpha=0.85)
-            sizes = sorted({len(run.info["seeds"]) for run in group.runs})
+            sizes = sorted({len(run.info.seeds) for run in group.runs})
             few = "" if len(sizes) == 1 else f"{sizes[0]} to "
-            _remark(axis, row, f"{duration(group.seconds)}, {few}{_seeds(sizes[-1])}")
+            _remark(axis, row, f"{duration(group.seconds)}, {few}{plural(sizes[-1], 'seed')}")
         _name_rows(axis, [group.shown for group in groups])
         axis.set_xlabel("wall clock (s)")
         axis.set_title(groups[0].task)
@@ -141,20 +142,21 @@ def draw_wall_clock(groups: Sequence[Group], path: Path) -> Path:
 
 
 def draw_sample_efficiency(groups: Sequence[Group], reward: float, path: Path) -> Path:
-    """Real steps until an epoch's reward first reaches a level: each seed, and their median."""
+    """Real steps until an epoch first reaches a reward: each seed, and the median."""
     caption = (
-        f"{groups[0].task}: real steps until the first epoch with a reward of {reward:.1f}. A dot "
-        "per seed that reached it; the bar is their median."
+        f"{groups[0].task}: real steps until the first epoch with a reward of {reward:.1f}. One "
+        "dot per seed that reached it; the bar is their median."
     )
     with panel(path, caption, rows=len(groups), of_rows=0.42) as axis:
         for row, group in enumerate(groups):
             colour, _ = style(group.number)
             steps = group.first_reaching(reward)
-            there = steps[np.isfinite(steps)]
-            axis.plot(there, np.full(len(there), row), "o", color=colour, ms=4, alpha=0.5, mew=0)
-            if len(there):
-                axis.plot([np.median(there)], [row], "|", color=colour, ms=14, mew=2)
-            _remark(axis, row, f"{len(there)} of {_seeds(len(steps))}")
+            reached = steps[np.isfinite(steps)]
+            heights = np.full(len(reached), row)
+            axis.plot(reached, heights, "o", color=colour, ms=4, alpha=0.5, mew=0)
+            if len(reached):
+                axis.plot([np.median(reached)], [row], "|", color=colour, ms=14, mew=2)
+            _remark(axis, row, f"{len(reached)} of {plural(len(steps), 'seed')}")
         _name_rows(axis, [group.shown for group in groups])
         axis.set_xscale("log")
         axis.margins(x=0.08)
@@ -165,7 +167,7 @@ def draw_sample_efficiency(groups: Sequence[Group], reward: float, path: Path) -
 
 
 def caption_of(path: Path) -> str:
-    """What a figure says of itself; empty for pictures from elsewhere."""
+    """The caption stored in a figure; empty for other pictures."""
     with Image.open(path) as image:
         return str(image.info.get("Description", ""))
 
@@ -173,8 +175,8 @@ def caption_of(path: Path) -> str:
 @contextmanager
 def panel(
     path: Path, caption: str, height: float = 0.0, rows: int = 0, of_rows: float = 0.0
-) -> Iterator[Any]:
-    """An axis at column width; the figure is written when the block ends without an error."""
+) -> Iterator[Axes]:
+    """An axis at column width; the figure is written if the block ends without an error."""
     with plt.rc_context(STYLE):
         size = (WIDTH, height or 0.75 + rows * of_rows)
         figure, axis = plt.subplots(figsize=size, layout="constrained")
@@ -183,18 +185,16 @@ def panel(
             tidy(axis)
             path.parent.mkdir(parents=True, exist_ok=True)
             figure.savefig(path, dpi=240, metadata={"Description": caption})
-            figure.set_layout_engine("none")  # as it is now laid out
+            figure.set_layout_engine("none")  # keeps the layout of the PNG
             figure.savefig(path.with_suffix(".pdf"))
         finally:
             plt.close(figure)
 
 
-def legend(axis: Any, columns: int = 2) -> None:
-    """Below the axis, where it never lies over data, in as many columns as fit.
-
-    The figure grows by it, so that the axis stays as large however many things there are.
-    """
-    figure = axis.figure
+def legend(axis: Axes, columns: int = 2) -> None:
+    """Add a legend below the axis, in as many columns as fit; the figure grows by its height."""
+    figure = axis.get_figure(root=True)
+    assert figure is not None
     made = figure.legend(
         *axis.get_legend_handles_labels(), loc="outside lower center", ncols=columns,
         frameon=False, handlelength=1.6, columnspacing=1.0, borderpad=0.2,
@@ -208,27 +208,28 @@ def legend(axis: Any, columns: int = 2) -> None:
 
 
 def _point(
-    axis: Any, row: float, statistic: Callable, tasks: Sequence, colour: str, marker: str
+    axis: Axes,
+    row: float,
+    statistic: statistics.Statistic,
+    tasks: Sequence[np.ndarray],
+    colour: str,
+    marker: str,
 ) -> None:
-    """A statistic and its interval as a point with a line through it."""
+    """Draw a statistic and its interval as a point with a line through it."""
     low, high = statistics.interval(statistic, tasks)
     axis.plot([low, high], [row, row], color=colour, lw=2.2, alpha=0.4, solid_capstyle="butt")
     axis.plot([statistic(tasks)], [row], marker, color=colour, ms=4, clip_on=False)
 
 
-def _remark(axis: Any, row: int, text: str) -> None:
-    """A few words beside a row, right of the axis."""
+def _remark(axis: Axes, row: int, text: str) -> None:
+    """Write a text beside a row, right of the axis."""
     axis.annotate(
         text, (1, row), xycoords=("axes fraction", "data"), xytext=(3, 0),
         textcoords="offset points", va="center", fontsize=7, color=GREY,
     )  # fmt: skip
 
 
-def _name_rows(axis: Any, labels: list[str]) -> None:
+def _name_rows(axis: Axes, labels: list[str]) -> None:
     axis.set_yticks(range(len(labels)), [label.replace(" (", "\n(", 1) for label in labels])
     axis.set_ylim(len(labels) - 0.5, -0.5)
     axis.tick_params(axis="y", length=0)
-
-
-def _seeds(number: int) -> str:
-    return f"{number} seed{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""A report as one HTML page that needs nothing beside it."""
+"""A report as one self-contained HTML page."""
 
 import base64
 import json
@@ -9,9 +9,9 @@ from html import escape
 from pathlib import Path
 
 from surefoot import __version__
+from surefoot.report.command import repeat_command
 from surefoot.report.data import Group
 from surefoot.report.figures import caption_of
-from surefoot.report.repeat import repeat_command
 from surefoot.report.summary import summary_table
 from surefoot.report.table import Table
 
@@ -20,7 +20,7 @@ STYLE = (Path(__file__).parent / "page.css").read_text()
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report: paragraphs (empty lines between them), tables and figures (PNG)."""
+    """A part of a report: paragraphs (separated by empty lines), tables and figures (PNG)."""
 
     title: str
     text: str = ""
@@ -36,9 +36,9 @@ def write_page(
     sections: Sequence[Section],
     command: str = "",
 ) -> Path:
-    """Write the page: summary of the groups, the sections, and how all of it came about.
+    """Write the page: summary of the groups, the sections, commands and settings.
 
-    `command` is what makes the page again.
+    `command` writes the page again.
     """
     made = f"Made on {time.strftime('%Y-%m-%d %H:%M')} with Surefoot {__version__}."
     body = [f"<header><h1>{escape(title)}</h1>{_paragraphs(lead)}</header>", "<main>"]
@@ -61,14 +61,14 @@ def write_page(
 
 
 def known_section(groups: Sequence[Group]) -> Section:
-    """What each model was told rather than had to learn."""
+    """The known parts of each model."""
     rows = []
     for group in groups:
-        words = [", ".join(run.known) or "nothing" for run in group.runs]
-        rows.append((group.label, group.task, "; or ".join(dict.fromkeys(words))))
+        parts = [", ".join(run.known) or "nothing" for run in group.runs]
+        rows.append((group.label, group.task, "; or ".join(dict.fromkeys(parts))))
     table = Table(("algorithm", "task", "known"), tuple(rows))
-    text = "What the learner was told of the task; all else was learned from real steps."
-    return Section("What was known to the model", text, tables=(table,))
+    text = "Parts of the task that the model knows. All other parts are learned from real steps."
+    return Section("Known parts of the model", text, tables=(table,))
 
 
 def _section(section: Section) -> str:
@@ -80,22 +80,22 @@ def _section(section: Section) -> str:
 
 
 def _repeat(groups: Sequence[Group], command: str) -> str:
-    parts = ["<section><h2>Machine, and how to repeat it</h2>"]
+    parts = ["<section><h2>Machines and commands</h2>"]
     if command:
         parts.append(f"<h3>This page</h3>{_code(command)}")
     for group in groups:
         for run in group.runs:
             info = run.info
-            seeds = ", ".join(map(str, info["seeds"]))
-            words = (
-                f"{run.path.resolve().name}: {run.state}, seeds {seeds}, started {info['started']} "
-                f"on {info['device']} with version {info['version']}"
+            seeds = ", ".join(map(str, info.seeds))
+            text = (
+                f"{run.path.resolve().name}: {run.state}, seeds {seeds}, started {info.started} "
+                f"on {info.device} with version {info.version}"
             )
-            if "cut_from" in info:
-                words += f"; the first of {info['cut_from']:,} real steps that were asked for"
-            if "failed" in run.result:
-                words += f"; it failed: {run.result['failed']}"
-            parts.append(f"<h3>{escape(f'{group.shown}, {group.task}')}</h3>{_paragraphs(words)}")
+            if run.cut_from is not None:
+                text += f"; the start of a run of {run.cut_from:,} real steps"
+            if run.result.failed is not None:
+                text += f"; it failed: {run.result.failed}"
+            parts.append(f"<h3>{escape(f'{group.shown}, {group.task}')}</h3>{_paragraphs(text)}")
             parts.append(_code(repeat_command(info) or "not recorded"))
     return "\n".join([*parts, "</section>"])
 
@@ -103,7 +103,7 @@ def _repeat(groups: Sequence[Group], command: str) -> str:
 def _configs(groups: Sequence[Group]) -> str:
     parts = ["<section><h2>Settings</h2>"]
     for group in groups:
-        config = json.dumps(group.info["config"], indent=1)
+        config = json.dumps(group.info.config, indent=1)
         parts.append(
             f"<details><summary>{escape(f'{group.label}, {group.task}')}</summary>"
             f"{_code(config)}</details>"
@@ -121,9 +121,9 @@ def _paragraphs(text: str) -> str:
 
 
 def _table(table: Table) -> str:
-    """A table becomes a list of cards on a narrow screen: each cell knows its column."""
+    """A table, which the style shows as cards on a narrow screen."""
     kind = "wide" if len(table.head) > 5 else "narrow"
-    head = "".join(f"<th>{escape(word)}</th>" for word in table.head)
+    head = "".join(f"<th>{escape(name)}</th>" for name in table.head)
     rows = "".join(f"<tr>{_cells(table.head, row)}</tr>" for row in table.rows)
     caption = f'<p class="note">{escape(table.caption)}</p>' if table.caption else ""
     return (
@@ -140,6 +140,6 @@ def _cells(head: Iterable[str], row: Iterable[str]) -> str:
 def _figure(path: Path) -> str:
     picture = base64.b64encode(path.read_bytes()).decode()
     caption = escape(caption_of(path))
-    under = f"<figcaption>{caption}</figcaption>" if caption else ""
-    shown = caption or escape(path.stem)
-    return f'<figure><img alt="{shown}" src="data:image/png;base64,{picture}">{under}</figure>'
+    below = f"<figcaption>{caption}</figcaption>" if caption else ""
+    text = caption or escape(path.stem)
+    return f'<figure><img alt="{text}" src="data:image/png;base64,{picture}">{below}</figure>'

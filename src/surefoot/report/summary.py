@@ -2,25 +2,25 @@
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from surefoot.report import statistics
 from surefoot.report.data import Group
-from surefoot.report.groups import by_task
-from surefoot.report.table import Table
+from surefoot.report.groups import by_task, keeps_limit
+from surefoot.report.table import Table, duration, spread, std_of
 
-PAPER_UNITS = {"reward": 20.0, "violations": 2e5}
-"""Unconstrained PPO on the paper's Goal tasks, by which the paper divides."""
-PAPER_TASKS = ("PointGoal", "CarGoal")
+Scores = dict[str, list[np.ndarray]]
+"""Scores by label: an array [S] per task."""
+METRICS = ("reward", "cost", "within_limit", "cost_cvar", "violations")
 
 
 def summary(group: Group) -> dict[str, Any]:
-    """A group in numbers: means over seeds, their standard deviations and 95 % intervals.
+    """A group in plain values: means over seeds, standard deviations and 95 % intervals.
 
-    What is not known is None: the spread of one seed, and what only an evaluation tells.
+    Unknown values are None: the spread of one seed, and what only an evaluation measures.
     """
     row: dict[str, Any] = {
         "label": group.label,
@@ -33,16 +33,21 @@ def summary(group: Group) -> dict[str, Any]:
         "seeds_within": group.seeds_within,
         "epochs_within": group.epochs_within,
     }
-    of_seeds = {name: group.final(name) for name in ("reward", "cost", "within_limit", "cost_cvar")}
-    for name, values in (of_seeds | {"violations": group.violations}).items():
+    for name in METRICS:
+        values = at_end(group, name)
         low, high = statistics.interval(statistics.mean, values[:, None])
         row |= {name: values.mean(), f"{name}_low": low, f"{name}_high": high}
-        row[f"{name}_std"] = values.std(ddof=1) if len(values) > 1 else np.nan
+        row[f"{name}_std"] = std_of(values)
     row |= {"seconds": group.seconds, "runs": [str(run.path) for run in group.runs]}
     return {name: _plain(value) for name, value in row.items()}
 
 
-def as_csv(rows: Sequence[dict[str, Any]]) -> str:
+def at_end(group: Group, name: str) -> np.ndarray:
+    """A metric of each seed [S] at the end of training."""
+    return group.violations if name == "violations" else group.final(name)
+
+
+def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
     """Rows of `summary` for a spreadsheet."""
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(rows[0]))
@@ -59,75 +64,64 @@ def summary_table(groups: Sequence[Group]) -> Table:
     )  # fmt: skip
     rows = []
     for group in groups:
-        found = summary(group)
+        row = summary(group)
+        cell = lambda name, digits=1, row=row: spread(row[name], row[f"{name}_std"], digits)
         rows.append((
-            group.shown, group.task, f"{found['seeds']}", group.steps_told,
-            _spread(found, "reward"), _spread(found, "cost"), f"{found['cost_limit']:g}",
-            _percent(found["seeds_within"]), _percent(found["epochs_within"]),
-            _percent(found["within_limit"]), _spread(found, "cost_cvar"),
-            _spread(found, "violations", 0), duration(group.seconds),
+            group.shown, group.task, f"{row['seeds']}", group.steps_text, cell("reward"),
+            cell("cost"), f"{row['cost_limit']:g}", _percent(row["seeds_within"]),
+            _percent(row["epochs_within"]), _percent(row["within_limit"]), cell("cost_cvar"),
+            cell("violations", 0), duration(group.seconds),
         ))  # fmt: skip
     return Table(head, tuple(rows), _caption(groups))
 
 
-def normalised(groups: Sequence[Group], name: str) -> tuple[dict[str, list[np.ndarray]], list[str]]:
-    """Scores of each label, an array [S] per task, as shares of unconstrained PPO's mean.
+def baseline(groups: Sequence[Group]) -> str | None:
+    """The label of an algorithm without a limit, the one that was run on most tasks."""
+    free = [group.label for group in groups if not keeps_limit(group.info)]
+    return max(free, key=free.count) if free else None
 
-    `name` is reward or violations. Of the tasks, whose names come second, those count where PPO was
-    run or the paper tells its numbers; of the labels, those that have all these tasks. Only what is
-    finished counts: the others have not come to their end.
+
+def units(groups: Sequence[Group], label: str | None, name: str) -> dict[str, float]:
+    """The mean of reward or violations of the finished groups with this label, by task."""
+    return {
+        group.task: float(at_end(group, name).mean())
+        for group in groups
+        if group.label == label and group.state == "finished"
+    }
+
+
+def normalised(
+    groups: Sequence[Group], name: str, units: Mapping[str, float]
+) -> tuple[Scores, list[str]]:
+    """Reward or violations of each label divided by the task's unit; and the tasks that count.
+
+    Tasks without a positive unit do not count, and neither do labels that are not finished on all
+    tasks that count.
     """
     groups = [group for group in groups if group.state == "finished"]
-    units = {task: _unit(members, name) for task, members in by_task(groups).items()}
-    used = [task for task, unit in units.items() if unit > 0]
-    scores: dict[str, list[np.ndarray]] = {}
+    used = [task for task in by_task(groups) if units.get(task, 0.0) > 0]
+    scores: Scores = {}
     for label in dict.fromkeys(group.label for group in groups):
         members = {group.task: group for group in groups if group.label == label}
         if used and set(used) <= set(members):
-            scores[label] = [_scores(members[task], name) / units[task] for task in used]
+            scores[label] = [at_end(members[task], name) / units[task] for task in used]
     return scores, used
-
-
-def duration(seconds: float) -> str:
-    """A time as one would say it."""
-    if seconds < 600:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
-def _unit(members: Sequence[Group], name: str) -> float:
-    for group in members:
-        if group.algorithm == "ppo":
-            return float(_scores(group, name).mean())
-    return PAPER_UNITS[name] if members[0].task in PAPER_TASKS else 0.0
-
-
-def _scores(group: Group, name: str) -> np.ndarray:
-    return group.violations if name == "violations" else group.final(name)
 
 
 def _caption(groups: Sequence[Group]) -> str:
     measured = " or ".join(dict.fromkeys(group.measured_on for group in groups))
-    so_far = any(group.state == "unfinished" for group in groups)
-    longer = any(group.is_cut for group in groups)
     text = (
-        f"Reward and cost at the end of training, on {measured} of each seed. Mean over seeds ± "
+        f"Reward and cost at the end of training, measured on {measured} of each seed: mean ± "
         "standard deviation over seeds. Within the limit: seeds by their mean cost at the end, "
-        "epochs by the mean cost of their real episodes in training, and single fresh episodes. "
-        "Worst tenth: mean cost of the worst tenth of fresh episodes (CVaR). Violations: real "
-        "steps that cost something, in all of training. Wall clock: of a run, whose seeds learn "
-        "side by side."
+        "epochs by the mean cost of their real episodes, and single fresh episodes. Worst tenth: "
+        "mean cost of the worst tenth of fresh episodes (CVaR). Violations: real steps with a "
+        "cost, in all of training. Wall clock: of a run, whose seeds train side by side."
     )
-    text += so_far * " So far: not at its end yet, and measured on its last epochs."
-    cut = " Of a longer run: what came later is left out, and the last epochs before count."
-    return text + longer * cut
-
-
-def _spread(found: dict[str, Any], name: str, digits: int = 1) -> str:
-    value, spread = found[name], found[f"{name}_std"]
-    if value is None:
-        return "-"
-    return f"{value:,.{digits}f}" + ("" if spread is None else f" ± {spread:,.{digits}f}")
+    if any(group.state == "unfinished" for group in groups):
+        text += " Unfinished: shorter than requested; measured on the last epochs or episodes."
+    if any(group.is_cut for group in groups):
+        text += " Of a longer run: later epochs are left out."
+    return text
 
 
 def _percent(share: float | None) -> str:
@@ -135,7 +129,7 @@ def _percent(share: float | None) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """A Python value; None for NaN, which JSON does not know."""
+    """A value for JSON, which has no NaN."""
     if isinstance(value, float | np.floating):
         return float(value) if np.isfinite(value) else None
     return value
