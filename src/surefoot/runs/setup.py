@@ -180,6 +180,7 @@ def _check_options(setup: Setup) -> None:
         if setup.make_model is not None:
             return
         setup.task.check_model(sees)
+        _check_repeat(setup, sees)
     else:
         setup.task.check_observation(sees)
     given = setup.options.get("observation", sees)
@@ -188,4 +189,15 @@ def _check_options(setup: Setup) -> None:
         raise ValueError(
             f"the task option observation={given!r} contradicts {field}={sees!r} of the config; "
             f"leave it out"
+        )
+
+
+def _check_repeat(setup: Setup, model: str) -> None:
+    """A known model computes costs at the end of an action, so it misses those within a repeat."""
+    repeat = setup.options.get("action_repeat", 1)
+    if repeat != 1 and model != BLACK_BOX:
+        hold = f", or planner.hold={repeat!r} instead" if hasattr(setup.config, "planner") else ""
+        raise ValueError(
+            f"the task option action_repeat={repeat!r} contradicts model={model!r}, which misses "
+            f"costs between repeats; set model={BLACK_BOX!r}{hold}"
         )
