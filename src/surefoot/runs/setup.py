@@ -8,6 +8,7 @@ from typing import Any
 from surefoot.algorithms.algorithm import ALGORITHMS, Algorithm, algorithm_of
 from surefoot.algorithms.trainer import Problem
 from surefoot.core.config import changed, did_you_mean
+from surefoot.core.registry import absolute_reference
 from surefoot.core.spaces import action_spec
 from surefoot.envs.task import BLACK_BOX, Task, find_task
 from surefoot.runs.info import RunInfo, config_of
@@ -99,7 +100,7 @@ def new_setup(
     if callable(cost):  # cannot be recorded
         task = replace(task, reference=None)
     elif cost is not None:
-        options["cost"] = cost
+        options["cost"] = _absolute_cost(cost)
     setup = Setup(task, options, chosen, config, tuple(seeds), make_model)
     _check_options(setup)
     env = setup.make_envs(1)
@@ -158,6 +159,11 @@ def limits_by_name(
             f"cost_limit={limits} must have {len(names)} values, for {', '.join(names)}"
         )
     return limits
+
+
+def _absolute_cost(cost: str | Sequence[str]) -> str | list[str]:
+    """A cost to record: references hold from any working directory."""
+    return absolute_reference(cost) if isinstance(cost, str) else [*map(absolute_reference, cost)]
 
 
 def episode_steps(env: Any) -> int:

@@ -20,6 +20,7 @@ from surefoot.algorithms.loop import Epoch, Training
 from surefoot.algorithms.planning import PlannedActor
 from surefoot.algorithms.seeds import seed_keys
 from surefoot.core.config import to_dict
+from surefoot.core.registry import absolute_reference
 from surefoot.core.snapshot import Saved
 from surefoot.runs.checkpoint import Checkpoint
 from surefoot.runs.device import device_name
@@ -89,7 +90,7 @@ def train(
         task, algorithm, preset, jax.default_backend(), range(seed, seed + seeds), config, changes,
         task_options or {}, cost, cost_limit, known,
     )  # fmt: skip
-    name = algorithm if isinstance(algorithm, str) else setup.algorithm.name
+    name = absolute_reference(algorithm) if isinstance(algorithm, str) else setup.algorithm.name
     info = RunInfo(
         version=__version__,
         task=setup.task.reference,
@@ -106,7 +107,7 @@ def train(
         started_at=time.time(),
         checkpoint_every=checkpoint_every,
         keep=keep,
-        loggers=list(loggers),
+        loggers=[absolute_reference(name) for name in loggers],
     )
     folder = RunFolder.new(f"{setup.task.name}-{setup.algorithm.name}", out)
     with folder.locked():
