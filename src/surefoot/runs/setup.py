@@ -5,7 +5,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from surefoot.algorithms.algorithm import ALGORITHMS, Algorithm, algorithm_of
+from surefoot.algorithms.algorithm import (
+    ALGORITHMS,
+    Algorithm,
+    algorithm_of,
+    register_algorithm,
+)
 from surefoot.algorithms.trainer import Problem
 from surefoot.core.config import changed, did_you_mean
 from surefoot.core.registry import absolute_reference
@@ -80,8 +85,10 @@ def new_setup(
 ) -> Setup:
     """Resolve and check a request, before anything is created."""
     task = find_task(source, cost)
-    if isinstance(algorithm, Algorithm) or algorithm is None:
-        chosen = algorithm or algorithm_of(config)
+    if algorithm is None:
+        chosen = algorithm_of(config)
+    elif isinstance(algorithm, Algorithm):
+        chosen = _registered(algorithm)
     else:
         chosen = ALGORITHMS[algorithm]
     if config is None:
@@ -110,6 +117,15 @@ def new_setup(
     setup = replace(setup, config=config)
     setup.problem(env, 1)  # a model that does not fit is reported before a folder exists
     return setup
+
+
+def _registered(algorithm: Algorithm) -> Algorithm:
+    """An algorithm that is registered, as a run records only its name."""
+    if algorithm.name not in ALGORITHMS:
+        return register_algorithm(algorithm)
+    if ALGORITHMS[algorithm.name] is not algorithm:
+        raise ValueError(f"algorithm={algorithm.name!r}: another algorithm has this name")
+    return algorithm
 
 
 def recorded_setup(
