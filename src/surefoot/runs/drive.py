@@ -76,11 +76,12 @@ def drive(
                     phases = _with_saving(epoch.seconds, keeper)
                     epoch = replace(epoch, seconds=phases)
                     loggers.epoch(epoch)
-                    if on_epoch is not None:
-                        on_epoch(epoch)
-                    if interrupt.number:  # checked last, as it may come at any moment
+                if on_epoch is not None:
+                    on_epoch(epoch)
+                if interrupt.number:  # checked last, as it may come at any moment
+                    with _writing(folder, info, keeper):
                         keeper.write()
-                        break
+                    break
             with _writing(folder, info, keeper):
                 metrics.restore()  # the file may have changed since the last row
         except WriteFault:
