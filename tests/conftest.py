@@ -1,4 +1,4 @@
-"""Shared by all tests: where recordings lie, and compiled programs kept between runs."""
+"""Shared by all tests: paths of recordings, and a cache of compiled programs."""
 
 import os
 from pathlib import Path
@@ -10,7 +10,7 @@ os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax")
 )
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
-# Tests compile much and compute little: without optimisations they take well under half as long.
+# Tests compile much and compute little: without optimisations they take less than half the time.
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 DATA = Path(__file__).parent / "data"
@@ -18,7 +18,7 @@ DATA = Path(__file__).parent / "data"
 
 @pytest.fixture
 def optimised():
-    """Compile as users do: for tests that compute much, or that ask how numbers are rounded."""
+    """Compile as users do: for tests that compute much, or that depend on rounding."""
     import jax
 
     jax.config.update("jax_disable_most_optimizations", False)
@@ -39,7 +39,7 @@ def call(capsys):
             code = end.code
         seen = capsys.readouterr()
         assert "Traceback" not in seen.out + seen.err
-        # As Python does: nothing is success, and a message is failure.
+        # As Python does: None is success, and a message is failure.
         return (code if isinstance(code, int) else int(code is not None)), seen.out, seen.err
 
     return call

@@ -1,7 +1,7 @@
-"""The fault harness: tiny runs of every algorithm, what they came to, and how to break them.
+"""The fault harness: tiny runs of every algorithm, all they computed, and ways to break them.
 
-As a program it is the process that gets killed: `python tests/harness.py ALGORITHM FOLDER` begins
-a run, or goes on with it if the folder is there. `benchmarks/faults.py` kills it a hundred times.
+As a program it is the process that gets killed: `python tests/harness.py ALGORITHM FOLDER EPOCHS`
+starts a run, or resumes it if the folder exists. `benchmarks/faults.py` kills it a hundred times.
 """
 
 import random
@@ -87,26 +87,26 @@ def start(algorithm: str, out: Path, epochs: int, **options) -> Path:
 
 
 def came_to(run: Path) -> dict[str, object]:
-    """Everything a run has come to, except for how long it took."""
+    """Everything a run computed, except for times."""
     checkpoint, problems = newest_sound(run / "checkpoints")
     assert checkpoint is not None and not problems, problems
     timed = lambda name: name == "metrics" or name.startswith("phases/")
-    found: dict[str, object] = {
+    everything: dict[str, object] = {
         name: (array.dtype.str, array.shape, array.tobytes())
         for name, array in checkpoint.arrays.items()
         if not timed(name)
     }
     folder = RunFolder(run)
-    found |= {f"policy.npz {k}": v.tobytes() for k, v in folder.read_policy().arrays().items()}
+    everything |= {f"policy.npz {k}": v.tobytes() for k, v in folder.read_policy().arrays().items()}
     rows = [line.split(",") for line in folder.metrics_bytes().decode().splitlines()]
     clock = rows[0].index("seconds")
-    found["metrics.csv"] = [row[:clock] + row[clock + 1 :] for row in rows]
-    found["evaluation"] = folder.read_json("result.json")["evaluation"]
-    return found
+    everything["metrics.csv"] = [row[:clock] + row[clock + 1 :] for row in rows]
+    everything["evaluation"] = folder.read_json("result.json")["evaluation"]
+    return everything
 
 
 def differences(a: dict[str, object], b: dict[str, object]) -> list[str]:
-    """Names of what is not the same, bit for bit."""
+    """Names of values that are not equal bit for bit."""
     return sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))
 
 
@@ -116,26 +116,26 @@ def kill_until_done(
     """Train in processes that are killed at random moments, at most `kills` of them.
 
     A moment is within `seconds` of the first epoch that a process finishes, or, one time in four,
-    before that. Returns for each that was killed the last epoch it had written, 0 for none.
+    before that. Returns the last epoch that each killed process had written, 0 for none.
     """
     killed: list[int] = []
     while True:
         command = [sys.executable, __file__, algorithm, str(out), str(epochs)]
         child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert child.stdout is not None
-        said, hit = "", False
+        output, hit = "", False
         if len(killed) < kills:
             if rng.random() < 0.25:
                 time.sleep(rng.uniform(0.0, 2 * seconds))
             else:
-                said = child.stdout.readline()
+                output = child.stdout.readline()
                 time.sleep(rng.uniform(0.0, seconds))
             if child.poll() is None:
                 child.kill()
                 hit = True
         rest, errors = child.communicate()
         if hit and child.returncode == -9:
-            killed.append(int((said + rest or "0").split()[-1]))
+            killed.append(int((output + rest or "0").split()[-1]))
         if child.returncode == 0:
             return killed
         if child.returncode != -9:
@@ -155,12 +155,12 @@ def main() -> None:
 
     write = Keeper.write
 
-    def telling(self):
+    def reporting(self):
         path = write(self)
         print(self.written or 0, flush=True)
         return path
 
-    Keeper.write = telling
+    Keeper.write = reporting
     if (out / "config.json").exists():
         resume(out, quiet=True)
     else:
@@ -168,7 +168,7 @@ def main() -> None:
 
 
 def nothing_more(*_, **__):
-    """Stands in for work that a test need not do."""
+    """Replaces work that a test does not need."""
     raise ValueError("far enough")
 
 

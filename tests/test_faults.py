@@ -1,10 +1,11 @@
-"""Whatever breaks: a run recovers, or says in a sentence what is wrong. Nothing silently wrong."""
+"""Damage and failures: a run recovers, or an error names what is wrong."""
 
 import errno
 import random
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +25,10 @@ from surefoot.runs.checkpoint import (
 )
 from surefoot.runs.drive import WriteFault
 from surefoot.runs.folder import RunFolder
+from surefoot.runs.info import read_info
 from surefoot.runs.keeper import Keeper
 from surefoot.runs.listing import describe_run, show_run
+from surefoot.runs.loggers.csv import CsvLogger
 from surefoot.runs.resume import resume
 from surefoot.runs.train import train
 from toys import Drift
@@ -42,8 +45,8 @@ def files_of(run: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("harm", ["truncate", "flip", "delete"])
-def test_any_damaged_file_of_a_finished_run_is_found_and_mended(finished, tmp_path, harm):
-    """`show` finds it, or it was no loss; and after `resume` the run is what it was."""
+def test_any_damaged_file_of_a_finished_run_is_detected_and_restored(finished, tmp_path, harm):
+    """`show` reports it, unless nothing was lost; after `resume` the run is as before."""
     expected, rng = came_to(finished), np.random.default_rng(3)
     for number, name in enumerate(files_of(finished)):
         run = tmp_path / str(number)
@@ -58,7 +61,7 @@ def test_any_damaged_file_of_a_finished_run_is_found_and_mended(finished, tmp_pa
         if not show_run(run)["problems"]:
             if name == "result.json" and harm == "delete":
                 assert describe_run(run)["state"] == "stopped"
-            elif path.exists():  # a bit that tells nothing, or a file that only people read
+            elif path.exists():  # a bit without meaning, or a file that only people read
                 assert differences(expected, came_to(run)) == [], name
             else:
                 assert name in (".lock", "log.txt") or "checkpoints" in name
@@ -67,20 +70,20 @@ def test_any_damaged_file_of_a_finished_run_is_found_and_mended(finished, tmp_pa
         assert show_run(run)["problems"] == [], name
 
 
-def test_a_stopped_run_goes_on_from_the_checkpoint_before_a_damaged_one(finished, tmp_path, capsys):
+def test_a_stopped_run_resumes_from_the_checkpoint_before_a_damaged_one(finished, tmp_path, capsys):
     run = tmp_path / "run"
     shutil.copytree(finished, run)
     (run / "result.json").unlink()
     newest = list_checkpoints(run / "checkpoints")[0]
     newest.write_bytes(newest.read_bytes()[:-100])
     resume(run)
-    said = capsys.readouterr().out
-    assert f"{newest} is damaged" in said and "going on from epoch 2" in said
+    output = capsys.readouterr().out
+    assert f"{newest} is damaged" in output and "resuming from epoch 2" in output
     assert differences(came_to(finished), came_to(run)) == []
     assert newest.with_suffix(".damaged").exists()
 
 
-def test_what_cannot_be_mended_is_said(finished, tmp_path):
+def test_what_cannot_be_restored_is_named(finished, tmp_path):
     run = tmp_path / "run"
     shutil.copytree(finished, run)
     rows = (run / "metrics.csv").read_bytes()
@@ -89,7 +92,7 @@ def test_what_cannot_be_mended_is_said(finished, tmp_path):
     with pytest.raises(ValueError, match=r"no checkpoint of .* can be read"):
         resume(run)
     shutil.rmtree(run / "checkpoints")
-    with pytest.raises(ValueError, match=r"checkpoints of .* are gone"):
+    with pytest.raises(ValueError, match=f"no checkpoints found in {run}"):
         resume(run)
     assert (run / "metrics.csv").read_bytes() == rows  # and nothing was lost on the way
     (run / "config.json").write_text("{")
@@ -104,7 +107,7 @@ def test_a_checkpoint_of_another_format_is_refused_not_skipped(finished, tmp_pat
     run = tmp_path / "run"
     shutil.copytree(finished, run)
     monkeypatch.setattr(checkpoints, "FORMAT", 99)
-    with pytest.raises(ValueError, match=r"format 1, written by Surefoot .*; .* reads format 99"):
+    with pytest.raises(ValueError, match=r"format=2, written by Surefoot .* reads format 99"):
         resume(run)
 
 
@@ -113,17 +116,18 @@ def test_a_leaf_that_does_not_fit_is_named(finished, tmp_path):
     shutil.copytree(finished, run)
     (run / "result.json").unlink()
     last, _ = newest_sound(run / "checkpoints")
-    name = next(k for k in last.arrays if k.startswith("state/learner/critics"))
+    name = next(k for k in last.arrays if k.startswith("trainer/state/learner/critics"))
     arrays = {**last.arrays, name: np.zeros((1, 2), np.float32)}
     write_checkpoint(run / "checkpoints", Checkpoint({**last.meta, "epoch": 4}, arrays))
-    with pytest.raises(ValueError, match=rf"{name} is float32\[1, 2\] in the checkpoint"):
+    short = name.removeprefix("trainer/")
+    with pytest.raises(ValueError, match=rf"{short} is float32\[1, 2\] in the checkpoint"):
         resume(run, quiet=True)
 
 
 def test_no_damaged_policy_acts(finished, tmp_path):
-    """Every flipped bit is found, or leaves the policy as it was."""
+    """Every flipped bit is detected, or leaves the policy as it was."""
     rng, path = np.random.default_rng(0), tmp_path / "policy.npz"
-    sound, found = RunFolder(finished).read_policy().arrays(), 0
+    sound, detected = RunFolder(finished).read_policy().arrays(), 0
     for _ in range(200):
         shutil.copy(finished / "policy.npz", path)
         flip(path, rng)
@@ -131,14 +135,14 @@ def test_no_damaged_policy_acts(finished, tmp_path):
             arrays = Policy.load(path).arrays()
         except ValueError as error:
             assert "damaged" in str(error)
-            found += 1
+            detected += 1
             continue
         assert arrays.keys() == sound.keys()
         assert all(arrays[k].tobytes() == sound[k].tobytes() for k in sound)
-    assert found > 100
+    assert detected > 100
 
 
-def test_no_checkpoint_can_run_code(tmp_path):
+def test_no_checkpoint_can_execute_code(tmp_path):
     evil = np.array([object()], dtype=object)
     path = tmp_path / "epoch-000001.npz"
     np.savez(path, meta=np.array("{}"), evil=evil)
@@ -162,7 +166,7 @@ def test_a_full_disk_costs_nothing(finished, tmp_path, monkeypatch):
 
     monkeypatch.setattr("numpy.savez", full)
     out = tmp_path / "run"
-    with pytest.raises(WriteFault, match=r"No space left on device\. epoch 1 is safe; .*resume"):
+    with pytest.raises(WriteFault, match=r"No space left on device\. epoch 1 is saved; .*resume"):
         start("ppo-lagrangian", out, 3)
     monkeypatch.undo()
     assert [p.name for p in (out / "checkpoints").iterdir()] == [
@@ -172,7 +176,7 @@ def test_a_full_disk_costs_nothing(finished, tmp_path, monkeypatch):
 
 
 class Breaks(Drift):
-    """Goes wrong in the second step of its third episode."""
+    """Fails in the second step of its third episode."""
 
     episodes = 0
 
@@ -205,8 +209,8 @@ class Breaks(Drift):
         ("dtype", "observation array.*wet.* does not fit"),
     ],
 )
-def test_a_broken_environment_is_named_and_what_came_before_saved(how, words, tmp_path):
-    config = PPOLagrangianConfig(steps=100, cost_limit=1.0, steps_per_epoch=20, ppo=PPO)
+def test_a_broken_environment_is_named_and_earlier_epochs_are_saved(how, words, tmp_path):
+    config = PPOLagrangianConfig(steps=100, cost_limit=(1.0,), steps_per_epoch=20, ppo=PPO)
     out = tmp_path / "run"
     with pytest.raises(EnvironmentFault, match=f"environment 0, step 2 of episode 3: {words}"):
         train(lambda n: adapt(lambda: Breaks(how), num_envs=n), config=config, out=out, quiet=True,
@@ -216,7 +220,7 @@ def test_a_broken_environment_is_named_and_what_came_before_saved(how, words, tm
     assert row["state"] == "failed" and "environment 0, step 2" in row["problem"]
 
 
-def test_killed_runs_go_on_bit_for_bit(tmp_path):
+def test_killed_runs_resume_bit_for_bit(tmp_path):
     """The short form of benchmarks/faults.py."""
     epochs, out = 60, tmp_path / "run"
     whole = came_to(start("ppo-lagrangian", tmp_path / "whole", epochs))
@@ -249,27 +253,27 @@ def test_a_file_that_really_cannot_grow_costs_nothing(finished, tmp_path):
     out = tmp_path / "run"
     script = [sys.executable, "-c", LIMITED, str(Path(__file__).parent), str(out)]
     done = subprocess.run(script, capture_output=True, text=True)
-    said = done.stderr.strip().splitlines()[-1]
-    assert done.returncode == 1 and "WriteFault" in said and "epoch 1 is safe" in said, said
+    error = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 1 and "WriteFault" in error and "epoch 1 is saved" in error, error
     assert [epoch_of(p) for p in list_checkpoints(out / "checkpoints")] == [1]
     assert not list(out.rglob("*partial*"))
     assert differences(came_to(finished), came_to(resume(out, quiet=True))) == []
 
 
-def test_an_unwritable_place_is_said_before_anything_is_trained(tmp_path):
+def test_an_unwritable_folder_is_named_before_training(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"):
         start("ppo", tmp_path / "file" / "run", 1)
 
 
 def test_checkpoints_wait_for_their_turn(finished, tmp_path, monkeypatch):
-    """With the default interval the next one waits until they take a hundredth of the time."""
+    """By default, the next one waits until checkpoints have taken 1 % of the time."""
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    spent = iter(np.arange(0.0, 100.0, 2.0))  # every look at the clock is 2 s later
+    spent = iter(np.arange(0.0, 100.0, 2.0))  # every reading of the clock is 2 s later
     monkeypatch.setattr("time.perf_counter", lambda: float(next(spent)))
-    info = {"checkpoint_every": None, "keep": 9, "version": "", "device": "", "seeds": [0]}
-    keeper = Keeper(RunFolder(tmp_path), info, {})
+    info = replace(read_info(RunFolder(finished)), checkpoint_every=None, keep=9)
+    keeper = Keeper(RunFolder(tmp_path), info, CsvLogger(RunFolder(tmp_path)), {})
 
     class Fake:
         number, snapshot, metrics = (

@@ -1,4 +1,4 @@
-"""Runs that stop and go on: the same numbers, bit for bit, as if nothing had happened."""
+"""Resumed runs have the same numbers, bit for bit, as runs that were never interrupted."""
 
 import json
 import os
@@ -13,9 +13,10 @@ import harness
 import surefoot
 from harness import PPO, TINY, came_to, differences, start
 from surefoot import cli
-from surefoot.algorithms.collect import Collector, environment_seeds
+from surefoot.algorithms.collect import Collector, draw_from, environment_seeds
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.core.policy import Policy
+from surefoot.core.spaces import action_spec
 from surefoot.envs.gym.adapters import adapt
 from surefoot.envs.gym.snapshot import from_generator, to_generator
 from surefoot.envs.task import make
@@ -30,18 +31,19 @@ from surefoot.runs.checkpoint import (
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.interrupt import Interrupt
 from surefoot.runs.keeper import Keeper, scores_of
-from surefoot.runs.listing import list_runs
+from surefoot.runs.listing import list_runs, show_run
 from surefoot.runs.resume import resume
+from surefoot.world.model import BlackBox
 from toys import Drift
 
 
 class Crash(Exception):
-    """The process is gone."""
+    """Ends training as a crash would."""
 
 
 @pytest.fixture
 def crash_after(monkeypatch):
-    """Make training break off when a given epoch has been written to metrics.csv, unsaved."""
+    """Make training fail when a given epoch is in metrics.csv but not in a checkpoint."""
 
     def crash_after(number: int) -> None:
         take = Keeper.take
@@ -80,7 +82,7 @@ def test_a_resumed_run_is_the_run_that_was_never_interrupted(
     assert rows[-1]["seconds"] >= rows[3]["seconds"]
 
 
-def test_a_run_killed_in_its_first_epoch_begins_again(tmp_path, monkeypatch, crash_after):
+def test_a_run_killed_in_its_first_epoch_starts_again(tmp_path, monkeypatch, crash_after):
     whole = came_to(start("ppo", tmp_path / "whole", 1))
     crash_after(1)
     with pytest.raises(Crash):
@@ -111,7 +113,7 @@ def test_a_finished_run_can_be_made_longer(tmp_path):
         ("RCCar", {}),
     ],
 )
-def test_environments_go_on_exactly(task, options):
+def test_environments_continue_exactly(task, options):
     """Also in mid-episode, and over ends of episodes, goals and blocks of random numbers."""
     rng = np.random.default_rng(0)
     env = make(task, num_envs=3, seed=5, max_episode_steps=150, **options)
@@ -155,27 +157,31 @@ def still(width: int, actions: int) -> Policy:
     )
 
 
-def test_a_collector_goes_on_in_the_middle_of_episodes():
-    from surefoot.core.spaces import action_spec
+def test_a_collector_continues_in_the_middle_of_episodes():
+    def build():
+        env = make("RCCar", num_envs=4, max_episode_steps=8)
+        return Collector(env, [1, 2], 2, BlackBox(4, env.cost_names))
 
-    build = lambda seed: Collector(make("RCCar", num_envs=4, max_episode_steps=8), [1, 2], 2)
-    first = build(0)
+    def act(collector):
+        return collector.collect(draw_from(policy, collector.rngs, 2, 13), spec, 13)
+
+    first = build()
     spec, policy = action_spec(first.env.single_action_space), still(4, 2)
-    first.collect(policy, spec, 13)
+    act(first)
     state = first.snapshot()
-    expected = first.collect(policy, spec, 13)
-    second = build(0)
+    expected = act(first)
+    second = build()
     second.restore(state, 1)
-    found = second.collect(policy, spec, 13)
-    np.testing.assert_array_equal(found.obs, expected.obs)
-    np.testing.assert_array_equal(found.action, expected.action)
-    assert len(found.episodes[0].reward) == 4  # two in each environment, of which one had begun
-    np.testing.assert_array_equal(found.episodes[0].reward, expected.episodes[0].reward)
-    np.testing.assert_array_equal(second.starts(), first.starts())
+    continued = act(second)
+    np.testing.assert_array_equal(continued.obs, expected.obs)
+    np.testing.assert_array_equal(continued.action, expected.action)
+    assert len(continued.episodes[0].reward) == 4  # two in each environment, of which one had begun
+    np.testing.assert_array_equal(continued.episodes[0].reward, expected.episodes[0].reward)
+    np.testing.assert_array_equal(continued.starts, expected.starts)
 
 
 @pytest.mark.parametrize("kind", [np.random.PCG64, np.random.MT19937, np.random.Philox])
-def test_generators_go_on(kind):
+def test_generators_continue(kind):
     rng, other = np.random.Generator(kind(1)), np.random.Generator(kind(2))
     rng.standard_normal(7, np.float32)
     state = from_generator(rng)
@@ -185,7 +191,7 @@ def test_generators_go_on(kind):
 
 
 class Saves(Drift):
-    """Drift that can be continued."""
+    """Drift with a snapshot."""
 
     def snapshot(self):
         return {"now": np.array([self.t, self.s])}
@@ -194,12 +200,12 @@ class Saves(Drift):
         self.t, self.s = int(state["now"][0]), float(state["now"][1])
 
 
-OWN = PPOLagrangianConfig(steps=160, cost_limit=1.0, steps_per_epoch=40, ppo=PPO)
+OWN = PPOLagrangianConfig(steps=160, cost_limit=(1.0,), steps_per_epoch=40, ppo=PPO)
 
 
 @pytest.mark.parametrize("kind", [Saves, Drift])
 def test_environments_of_ones_own(kind, tmp_path, monkeypatch, crash_after):
-    """Two environments of one seed; those that tell their state go on exactly."""
+    """Two environments of one seed; those with a snapshot continue exactly."""
     make_env = lambda n: adapt(kind, num_envs=n)
     options = {"config": OWN, "quiet": True, "checkpoint_every": 0}
     surefoot.train(make_env, out=tmp_path / "whole", **options)
@@ -207,17 +213,24 @@ def test_environments_of_ones_own(kind, tmp_path, monkeypatch, crash_after):
     with pytest.raises(Crash):
         surefoot.train(make_env, out=tmp_path / "cut", **options)
     monkeypatch.undo()
-    with pytest.raises(ValueError, match=r"surefoot\.resume\(.*, make_env\)"):
+    with pytest.raises(ValueError, match="make_env"):
         resume(tmp_path / "cut")
+    assert show_run(tmp_path / "cut")["resume"] == (
+        f"surefoot.resume({str(tmp_path / 'cut')!r}, make_env)"
+    )
     surefoot.resume(tmp_path / "cut", make_env, quiet=True)
+    for name in ("whole", "cut"):
+        assert {"result.json", "curve.png"} <= {p.name for p in (tmp_path / name).iterdir()}
+        result = RunFolder(tmp_path / name).read_json("result.json")
+        assert result["evaluation"]["episodes"] == 50 and result["real_steps"] == 160
     a, b = (newest_sound(tmp_path / name / "checkpoints")[0].arrays for name in ("whole", "cut"))
-    same = all(a[k].tobytes() == b[k].tobytes() for k in a if k.startswith("state/"))
+    same = all(a[k].tobytes() == b[k].tobytes() for k in a if k.startswith("trainer/state/"))
     log = (tmp_path / "cut" / "log.txt").read_text()
     info = RunFolder(tmp_path / "cut").read_json("config.json")
     if kind is Saves:
-        assert same and "restarts" not in info and "not exactly" not in log
+        assert same and info["restarts"] == [] and "begin new episodes" not in log
     else:
-        assert not same and "the run is not exactly the one it would have been" in log
+        assert not same and "begin new episodes" in log
         assert info["restarts"] == [{"epoch": 2, "environment_seeds": environment_seeds([0], 2, 2)}]
         assert environment_seeds([0], 2, 2) != environment_seeds([0], 2)
 
@@ -252,7 +265,7 @@ def test_only_one_process_writes_a_run(tmp_path):
         with pytest.raises(ValueError, match=f"written by process {holder.pid}"):
             resume(tmp_path)
         holder.kill()
-    assert not folder.is_running()  # though its file is still there
+    assert not folder.is_running()  # though the lock file exists
     assert str(holder.pid) in (tmp_path / ".lock").read_text()
     with folder.locked():
         assert folder.is_running()
@@ -261,7 +274,7 @@ def test_only_one_process_writes_a_run(tmp_path):
 STUBBORN = """
 import hashlib, sys
 from surefoot.runs import interrupt
-interrupt.GRACE, interrupt.ECHO = float(sys.argv[1]), 0.1
+interrupt.GRACE, interrupt.DEBOUNCE = float(sys.argv[1]), 0.1
 say = lambda text: print(text, flush=True)
 with interrupt.Interrupt(lambda: say("first"), lambda: say("saved")):
     say("ready")
@@ -273,11 +286,11 @@ with interrupt.Interrupt(lambda: say("first"), lambda: say("saved")):
 def test_a_long_step_is_ended_after_the_grace_period(number):
     with harness.child("-c", STUBBORN, "0.5") as child:
         assert child.stdout is not None and child.stdout.readline() == "ready\n"
-        asked = time.monotonic()
+        sent = time.monotonic()
         child.send_signal(number)
         assert child.stdout.read() == "first\nsaved\n"
         assert child.wait() == 128 + number
-        assert 0.5 < time.monotonic() - asked < 5
+        assert 0.5 < time.monotonic() - sent < 5
 
 
 def test_a_second_signal_stops_at_once():
@@ -290,7 +303,7 @@ def test_a_second_signal_stops_at_once():
         assert child.stdout.read() == "" and child.wait() == 143
 
 
-def test_handlers_are_put_back():
+def test_handlers_are_restored():
     before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
     with Interrupt(lambda: None, lambda: None) as interrupt:
         assert interrupt.number is None
@@ -302,7 +315,7 @@ def test_handlers_are_put_back():
     assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
 
 
-def test_a_stopped_run_says_how_to_go_on_and_is_listed(tmp_path, monkeypatch, capsys):
+def test_a_stopped_run_reports_how_to_resume_and_is_listed(tmp_path, monkeypatch, capsys):
     whole = came_to(start("ppo", tmp_path / "whole", 3))
     take = Keeper.take
 
@@ -314,7 +327,7 @@ def test_a_stopped_run_says_how_to_go_on_and_is_listed(tmp_path, monkeypatch, ca
 
     monkeypatch.setattr(Keeper, "take", stopping)
     out = tmp_path / "cut"
-    with pytest.raises(KeyboardInterrupt, match=f"epoch 2 is saved; .* surefoot resume {out}") as e:
+    with pytest.raises(KeyboardInterrupt, match=f"epoch 2 is saved.*surefoot resume {out}") as e:
         start("ppo", out, 3)
     assert e.value.code == 143
     monkeypatch.undo()

@@ -1,4 +1,4 @@
-"""Runs stopped from outside, at whatever moment: what was learned is on disk, and it is said."""
+"""Runs stopped by signals and failures at any moment: what was learned is on disk."""
 
 import errno
 import os
@@ -21,7 +21,7 @@ from surefoot.runs.folder import RunFolder
 from surefoot.runs.interrupt import Interrupt
 from surefoot.runs.keeper import Keeper
 from surefoot.runs.listing import describe_run
-from surefoot.runs.loggers.console import Progress
+from surefoot.runs.loggers.console import ConsoleLogger
 from surefoot.runs.resume import resume
 from surefoot.runs.train import train
 from toys import Drift
@@ -40,7 +40,7 @@ train("PointGoal", config=harness.TINY["ppo"], seeds=2, out=sys.argv[2], steps=s
 
 
 def training(out: Path, epochs: int) -> AbstractContextManager[subprocess.Popen]:
-    """A process that trains, and writes only the first and the last epoch by itself."""
+    """A process that trains, and writes checkpoints of the first and the last epoch only."""
     words = ("-c", TRAIN, str(Path(__file__).parent), str(out), str(epochs))
     return harness.child(*words, stderr=subprocess.PIPE)
 
@@ -52,13 +52,13 @@ def test_sigterm_in_training_writes_the_epoch_that_was_only_in_memory(tmp_path):
         while not child.stdout.readline().startswith("epoch 4/"):
             assert child.poll() is None
         assert newest_sound(out / "checkpoints")[0].meta["epoch"] == 1
-        asked = time.monotonic()
+        sent = time.monotonic()
         child.send_signal(signal.SIGTERM)
         _, errors = child.communicate()
-        assert time.monotonic() - asked < 10
+        assert time.monotonic() - sent < 10
     epoch = newest_sound(out / "checkpoints")[0].meta["epoch"]
     assert epoch >= 4
-    assert f"epoch {epoch} is saved; go on with: surefoot resume {out}" in errors
+    assert f"epoch {epoch} is saved; resume with: surefoot resume {out}" in errors
     assert describe_run(out)["state"] == "stopped"
 
 
@@ -78,7 +78,7 @@ def test_a_reader_who_leaves_does_not_stop_a_run(tmp_path):
 
 @pytest.fixture
 def at_epoch(monkeypatch):
-    """Do something when a given epoch is about to be taken."""
+    """Do something before a given epoch is saved."""
 
     def at_epoch(number: int, act) -> None:
         take = Keeper.take
@@ -101,9 +101,9 @@ def test_whatever_ends_training_the_last_epoch_in_memory_is_written(harm, at_epo
         raise harm
 
     at_epoch(4, act)
-    config = PPOLagrangianConfig(steps=100, cost_limit=1.0, steps_per_epoch=20, ppo=PPO)
+    config = PPOLagrangianConfig(steps=100, cost_limit=(1.0,), steps_per_epoch=20, ppo=PPO)
     make_env = lambda n: adapt(Drift, num_envs=n)
-    words = "epoch 3 is safe" if isinstance(harm, OSError) else ""
+    words = "epoch 3 is saved" if isinstance(harm, OSError) else ""
     with pytest.raises(WriteFault if words else SystemExit, match=words or None):
         train(make_env, config=config, out=tmp_path / "run", quiet=True, checkpoint_every=1e6)
     assert newest_sound(tmp_path / "run" / "checkpoints")[0].meta["epoch"] == 3
@@ -116,22 +116,22 @@ def stop() -> None:
 
 
 def test_a_stop_while_an_epoch_is_shown_writes_that_epoch(monkeypatch, tmp_path):
-    """By then it has been found that this epoch is not due on disk yet."""
-    show, out = Progress.show, tmp_path / "run"
+    """By then this epoch was found not to be due on disk yet."""
+    show, out = ConsoleLogger.epoch, tmp_path / "run"
 
     def showing(self, epoch):
         show(self, epoch)
         if epoch.number == 3:
             stop()
 
-    monkeypatch.setattr(Progress, "show", showing)
+    monkeypatch.setattr(ConsoleLogger, "epoch", showing)
     with pytest.raises(KeyboardInterrupt, match="epoch 3 is saved") as end:
         start("ppo", out, 5, checkpoint_every=1e6)
     assert end.value.code == 143
     assert newest_sound(out / "checkpoints")[0].meta["epoch"] == 3
 
 
-def test_a_stop_between_training_and_evaluation_is_heard(monkeypatch, tmp_path):
+def test_a_stop_between_training_and_evaluation_is_noticed(monkeypatch, tmp_path):
     whole = came_to(start("ppo", tmp_path / "whole", 2))
     leave, out = Interrupt.__exit__, tmp_path / "run"
 
@@ -147,7 +147,7 @@ def test_a_stop_between_training_and_evaluation_is_heard(monkeypatch, tmp_path):
     assert differences(whole, came_to(resume(out, quiet=True))) == []
 
 
-def test_a_fault_after_a_stop_was_asked_for_is_a_stop(at_epoch, tmp_path):
+def test_a_fault_after_a_signal_is_a_stop(at_epoch, tmp_path):
     def act():
         stop()
         raise EnvironmentFault("the worker has gone")  # since Ctrl-C reached it too
@@ -184,16 +184,14 @@ def test_a_stop_during_the_last_evaluation(number, monkeypatch, tmp_path, capsys
     whole = came_to(start("ppo", tmp_path / "whole", 2))
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr(
-            "surefoot.runs.train.evaluate_policy", lambda *_: os.kill(os.getpid(), number)
-        )
+        patch.setattr("surefoot.runs.train.evaluate", lambda *_, **__: os.kill(os.getpid(), number))
         with pytest.raises(KeyboardInterrupt, match="training is finished and saved") as end:
             start("ppo", out, 2)
         assert end.value.code == 128 + number
         with pytest.raises(SystemExit) as end:
             cli.main(["resume", str(out), "--quiet"])
         assert end.value.code == 128 + number
-        assert f"for its evaluation: surefoot resume {out}" in capsys.readouterr().err
+        assert f"to evaluate it: surefoot resume {out}" in capsys.readouterr().err
     assert differences(whole, came_to(resume(out, quiet=True))) == []
 
 
@@ -212,11 +210,11 @@ def test_a_disk_that_fills_at_the_end(monkeypatch, tmp_path, capsys):
     with pytest.raises(WriteFault, match=r"result\.json cannot be .* No space.*is finished and s"):
         start("ppo", out, 1)
     monkeypatch.setattr(RunFolder, "write", write)
-    monkeypatch.setattr("surefoot.report.curves.draw_curve", no_figure)
+    monkeypatch.setattr("surefoot.api.draw_curve", no_figure)
     with pytest.raises(SystemExit) as end:
         cli.main(["resume", str(out), "--quiet"])
-    said = capsys.readouterr().out
-    assert end.value.code == 0 and "curve.png cannot be written: No space" in said
+    output = capsys.readouterr().out
+    assert end.value.code == 0 and "curve.png cannot be written: No space" in output
     assert describe_run(out)["state"] == "finished"
 
 
@@ -235,7 +233,7 @@ with interrupt.Interrupt(first, lambda: print("saved", flush=True)):
 """
 
 
-def test_signals_are_heard_though_nothing_can_be_said():
+def test_signals_are_handled_though_nothing_can_be_printed():
     with harness.child("-c", DEAF) as child:
         assert child.stdout is not None and child.stdout.readline() == "ready\n"
         child.send_signal(signal.SIGTERM)

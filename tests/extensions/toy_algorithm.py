@@ -1,6 +1,6 @@
 """A complete algorithm in one file: REINFORCE with a Lagrange multiplier.
 
-    surefoot train PointGoal --algorithm toy_algorithm.py:ALGORITHM --learning-rate 0.02
+surefoot train PointGoal --algorithm toy_algorithm.py:ALGORITHM --learning-rate 0.02
 """
 
 from dataclasses import dataclass, field

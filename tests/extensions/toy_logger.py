@@ -1,6 +1,6 @@
 """A complete logger in one file: the mean reward of every epoch, as JSON lines.
 
-    surefoot train PointGoal --loggers toy_logger.py:ToyLogger
+surefoot train PointGoal --loggers toy_logger.py:ToyLogger
 """
 
 import json

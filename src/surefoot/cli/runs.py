@@ -1,13 +1,16 @@
 """The commands about runs on disk: resume, evaluate, export, runs and show."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 from rich.markup import escape
 from tyro.conf import Positional
 
 from surefoot.cli.output import Json, emit, out
+
+if TYPE_CHECKING:
+    from surefoot.runs.listing import RunReport
 
 
 def resume(
@@ -194,7 +197,7 @@ def show(run: Positional[Path], json_: Json = False) -> int:
     return 1 if row["problems"] else 0
 
 
-def _lines(row: dict[str, Any]) -> list[str]:
+def _lines(row: "RunReport") -> list[str]:
     problem = f": {row['problem']}" if row["problem"] else ""
     lines = [f"{row['run']}: {row['state']}{problem}"]
     lines += [f"  damaged: {text}" for text in row["problems"]]

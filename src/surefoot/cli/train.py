@@ -21,7 +21,7 @@ def train(argv: list[str]) -> int:
     from surefoot.runs import train as runs
     from surefoot.runs.device import use_device
 
-    argv, named_limits = _named_limits([_full_name(word) for word in argv])
+    argv, named_limits = _named_limits([part for word in argv for part in _full_name(word)])
     use_device(_value(argv, "--device", "auto"))
     name, preset = _value(argv, "--algorithm", DEFAULT), _value(argv, "--preset", "default")
     chosen, source = ALGORITHMS[name], _task_in(argv)
@@ -66,6 +66,8 @@ def train(argv: list[str]) -> int:
             device: What learns; auto takes a GPU if there is one.
             quiet: Show no progress.
         """
+        if task != source:  # defaults were chosen for another task
+            raise ValueError(f"task={task!r} must be the first word after train")
         settings = dict(vars(config))
         limits = named_limits or settings.pop("cost_limit") or None
         path = runs.train(
@@ -79,10 +81,12 @@ def train(argv: list[str]) -> int:
     return tyro.cli(command, args=argv, prog="surefoot train")
 
 
-def _full_name(word: str) -> str:
-    """--multiplier pid is short for --multiplier.kind pid."""
+def _full_name(word: str) -> list[str]:
+    """--multiplier pid is short for --multiplier.kind pid; --cost-limit=X becomes two words."""
     name, sign, value = word.partition("=")
-    return f"--multiplier.kind{sign}{value}" if name == "--multiplier" else word
+    if name == "--multiplier":
+        return [f"--multiplier.kind{sign}{value}"]
+    return [name, value] if name == "--cost-limit" and sign else [word]
 
 
 def _value(argv: list[str], flag: str, default: Any) -> Any:

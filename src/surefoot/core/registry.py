@@ -107,7 +107,12 @@ class Registry(Generic[T]):
 
     def _checked(self, name: str, value: Any) -> T:
         if not isinstance(value, self._kind) and callable(value):
-            value = value()
+            try:
+                value = value()
+            except TypeError as error:
+                raise ValueError(
+                    f"{self._what}={name!r} cannot be called without arguments: {error}"
+                ) from error
         if not isinstance(value, self._kind):
             raise ValueError(
                 f"{self._what}={name!r} is a {type(value).__name__}, not a {self._what}"

@@ -1,7 +1,7 @@
-"""Checkpoints: a run's whole state in one file each, written whole or not at all.
+"""Checkpoints: the whole state of a run in one .npz file each.
 
-A file is a plain .npz, arrays by name, and its own name ends in its checksum, so that nothing
-damaged is ever taken for sound. No pickle is written or read: a stranger's run cannot run code.
+A checkpoint's file name ends in the checksum of its content, so damage is always detected. Arrays
+are stored by name and never pickled, so reading a checkpoint cannot execute code.
 """
 
 import hashlib
@@ -9,15 +9,18 @@ import json
 import os
 import re
 import zlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from zipfile import BadZipFile
 
 import numpy as np
 
 FORMAT = 2
 NAME = re.compile(r"epoch-(\d{6,})\.([0-9a-f]{32})\.npz")
+Score = tuple[bool, float]
+"""Whether a policy was within its cost limits, and its reward."""
 
 
 class Damaged(ValueError):
@@ -29,33 +32,33 @@ class Checkpoint:
     """The state at the end of an epoch."""
 
     meta: dict[str, Any]
-    """Plain values: epoch, version, the run's config.json …"""
+    """Plain values: epoch, version, the run's config.json, …"""
     arrays: dict[str, np.ndarray]
-    """Everything else, by name."""
+    """The state, by name."""
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
     """The checkpoints in a folder, newest first."""
-    found = [p for p in folder.glob("epoch-*.npz") if NAME.fullmatch(p.name)]
-    return sorted(found, key=epoch_of, reverse=True)
+    paths = [path for path in folder.glob("epoch-*.npz") if NAME.fullmatch(path.name)]
+    return sorted(paths, key=epoch_of, reverse=True)
 
 
 def epoch_of(path: Path) -> int:
-    """Which epoch a checkpoint was written after."""
-    named = NAME.fullmatch(path.name)
-    if named is None:
-        raise Damaged(f"{path} is not named as checkpoints are")
-    return int(named[1])
+    """The epoch after which a checkpoint was written, from its file name."""
+    match = NAME.fullmatch(path.name)
+    if match is None:
+        raise Damaged(f"{path} does not have the name of a checkpoint")
+    return int(match[1])
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint; it exists under its name only once all of it is safe on disk."""
+    """Write a checkpoint atomically; returns its path."""
     folder.mkdir(exist_ok=True)
     partial = folder / ".partial"
     meta = np.array(json.dumps({"format": FORMAT, **checkpoint.meta}, default=plain_number))
     try:
         with partial.open("w+b") as file:
-            # numpy says that any of the arrays might be the option `allow_pickle`.
+            # numpy's type stub takes any keyword for `allow_pickle`.
             np.savez(file, **{"meta": meta, **checkpoint.arrays})  # pyright: ignore[reportArgumentType]
             file.flush()
             os.fsync(file.fileno())
@@ -70,38 +73,38 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
 
 def is_sound(path: Path) -> bool:
-    """Whether a checkpoint's bytes are those that were written."""
-    named = NAME.fullmatch(path.name)
+    """Whether a checkpoint's content matches the checksum in its name."""
+    match = NAME.fullmatch(path.name)
     with path.open("rb") as file:
-        return named is not None and _digest(file) == named[2]
+        return match is not None and _digest(file) == match[2]
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
-    """Read a checkpoint; `Damaged` if it is not as it was written."""
+    """Read a checkpoint; `Damaged` if it is not what was written."""
     if not is_sound(path):
-        raise Damaged(f"{path} is damaged: its checksum is not the one in its name")
+        raise Damaged(f"{path} is damaged: its content does not match the checksum in its name")
     with path.open("rb") as file:
         try:
             with np.load(file, allow_pickle=False) as data:
                 arrays = {name: data[name] for name in data.files}
             meta = dict(json.loads(str(arrays.pop("meta"))))
-            written = meta["format"]
-        # NotImplementedError: what zip files can hold and Python cannot read.
+            number = meta["format"]
+        # NotImplementedError: a zip feature that Python does not support.
         except (ValueError, KeyError, TypeError, EOFError, NotImplementedError,
                 BadZipFile, zlib.error) as error:  # fmt: skip
             raise Damaged(f"{path} is not a checkpoint: {error}") from None
-    if written != FORMAT:
+    if number != FORMAT:
         raise ValueError(
-            f"{path} has format {written}, written by Surefoot {meta.get('version')}; "
-            f"this version reads format {FORMAT}"
+            f"{path} has format={number}, written by Surefoot {meta.get('version')}; this version "
+            f"reads format {FORMAT}"
         )
     if meta.get("epoch") != epoch_of(path):
-        raise Damaged(f"{path} is not a checkpoint: its epoch is said to be {meta.get('epoch')}")
+        raise Damaged(f"{path} is not a checkpoint: epoch={meta.get('epoch')} contradicts its name")
     return Checkpoint(meta, arrays)
 
 
 def newest_sound(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """The newest checkpoint that can be read, and what was wrong with those after it."""
+    """The newest checkpoint that can be read, and the problems of newer ones."""
     problems = []
     for path in list_checkpoints(folder):
         try:
@@ -111,8 +114,8 @@ def newest_sound(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     return None, problems
 
 
-def prune(folder: Path, keep: int, scores: dict[int, tuple[bool, float]]) -> None:
-    """Delete all but the last `keep` checkpoints and the best of those that have a score."""
+def prune(folder: Path, keep: int, scores: Mapping[int, Score]) -> None:
+    """Delete all checkpoints except the latest `keep` and the one with the best score."""
     paths = list_checkpoints(folder)
     best = best_of(paths, scores)
     for path in paths[keep:]:
@@ -120,21 +123,21 @@ def prune(folder: Path, keep: int, scores: dict[int, tuple[bool, float]]) -> Non
             path.unlink(missing_ok=True)
 
 
-def best_of(paths: list[Path], scores: dict[int, tuple[bool, float]]) -> Path | None:
-    """The checkpoint with the best score, of those that have one."""
+def best_of(paths: Sequence[Path], scores: Mapping[int, Score]) -> Path | None:
+    """The checkpoint with the best score; None if none has a score."""
     scored = [path for path in paths if epoch_of(path) in scores]
     return max(scored, key=lambda path: scores[epoch_of(path)], default=None)
 
 
-def plain_number(x: Any) -> Any:
-    """A number of numpy's as JSON takes it."""
+def plain_number(x: object) -> bool | int | float | complex | str | bytes:
+    """A numpy scalar as a Python one, for `json.dumps`."""
     if not isinstance(x, np.generic):
         raise TypeError(f"{x!r} is not a plain value")
     return x.item()
 
 
 def sync_folder(folder: Path) -> None:
-    """Make names written into a folder safe against a power cut."""
+    """Flush a folder's entries to disk, so that new files survive a power failure."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -142,5 +145,5 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def _digest(file: Any) -> str:
-    return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+def _digest(file: IO[bytes]) -> str:
+    return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()  # type: ignore[arg-type]

@@ -10,11 +10,12 @@ from surefoot.algorithms.loop import Epoch, TrainingFault
 from surefoot.core.snapshot import Saved
 from surefoot.envs.gym.adapted import EnvironmentFault
 from surefoot.runs.checkpoint import Checkpoint
-from surefoot.runs.folder import RunFolder, rows_of
+from surefoot.runs.folder import METRICS, RunFolder, rows_of
 from surefoot.runs.info import RunInfo
 from surefoot.runs.interrupt import GRACE, Interrupt, Stopped
 from surefoot.runs.keeper import Keeper, scores_of
 from surefoot.runs.loggers import Loggers
+from surefoot.runs.loggers.csv import CsvLogger
 
 
 class WriteFault(OSError):
@@ -36,8 +37,9 @@ def drive(
     last epoch in memory is written if at all possible. `notes` are shown first.
     """
     before = float(last.meta["seconds"]) if last else 0.0
-    rows = rows_of(last.arrays["metrics"].tobytes(), folder.path) if last else []
-    keeper = Keeper(folder, info, scores_of(rows))
+    metrics = CsvLogger(folder, last.arrays["metrics"].tobytes() if last else b"")
+    rows = rows_of(metrics.content, folder.path / METRICS)
+    keeper = Keeper(folder, info, metrics, scores_of(rows))
     start = time.perf_counter() - before
     phases: dict[str, float] = {}
     if last is not None:
@@ -64,7 +66,7 @@ def drive(
                     row["seed"] = number
                     row["seconds"] = round(time.perf_counter() - start, 2)
                 with _writing(folder, info, keeper):
-                    folder.append_metrics(epoch.metrics)
+                    metrics.epoch(epoch)
                     keeper.write_policy(epoch.policy)
                     keeper.take(epoch, time.perf_counter() - start)
                     if epoch.number == epoch.total:
@@ -74,11 +76,14 @@ def drive(
                     phases = _with_saving(epoch.seconds, keeper)
                     epoch = replace(epoch, seconds=phases)
                     loggers.epoch(epoch)
-                    if on_epoch is not None:
-                        on_epoch(epoch)
-                    if interrupt.number:  # checked last, as it may come at any moment
+                if on_epoch is not None:
+                    on_epoch(epoch)
+                if interrupt.number:  # checked last, as it may come at any moment
+                    with _writing(folder, info, keeper):
                         keeper.write()
-                        break
+                    break
+            with _writing(folder, info, keeper):
+                metrics.restore()  # the file may have changed since the last row
         except WriteFault:
             raise
         except BaseException as error:

@@ -1,4 +1,4 @@
-"""Stopping a run from outside: Ctrl-C, and SIGTERM as clusters send it."""
+"""Stop a run by a signal: Ctrl-C, or SIGTERM as cluster schedulers send it."""
 
 import os
 import select
@@ -7,52 +7,53 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GRACE = 5.0
-"""Seconds that the epoch in progress has to come to its end."""
-ECHO = 0.5
-"""Seconds in which a second signal is the same wish: make and launchers pass theirs on too."""
+"""Seconds that the current epoch has to end after the first signal."""
+DEBOUNCE = 0.5
+"""Seconds in which a second signal is ignored: make and launchers forward the first one."""
 
 
 class Stopped(KeyboardInterrupt):
-    """The run was asked to stop, and has saved what it needs to go on."""
+    """A signal stopped the run; its state is saved."""
 
     def __init__(self, message: str, number: int):
         super().__init__(message)
         self.code = 128 + number
-        """Exit code, as shells count them."""
+        """Exit code, by the convention of shells."""
 
 
 @contextmanager
 def stop_at_once(message: str) -> Iterator[None]:
-    """Raise `Stopped` at a signal: for work in Python that leaves nothing to be saved."""
+    """Raise `Stopped` at a signal, for work that has nothing to save."""
 
-    def stop(number: int, _: Any) -> None:
+    def stop(number: int, _: FrameType | None) -> None:
         raise Stopped(message, number)
 
-    mine = SIGNALS if threading.current_thread() is threading.main_thread() else ()
-    before = {number: signal.signal(number, stop) for number in mine}
+    signals = SIGNALS if threading.current_thread() is threading.main_thread() else ()
+    previous = {number: signal.signal(number, stop) for number in signals}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 class Interrupt:
-    """Notes the first signal; after a grace period, or at the second signal, ends the process.
+    """Records the first signal; ends the process after a grace period or at a second signal.
 
-    Python runs signal handlers between its own instructions, and so not while a compiled step
-    runs, which may take minutes. A thread of its own waits for the signals instead. Outside the
-    main thread signals cannot be caught, and nothing is changed.
+    Python runs signal handlers between its own instructions, so not during a compiled step, which
+    may take minutes. A separate thread waits for signals instead. Outside the main thread signals
+    cannot be caught, and this class does nothing.
     """
 
-    def __init__(self, first: Callable[[], None], last_resort: Callable[[], None]):
-        """`first` is called at the first signal, `last_resort` when the grace period is over."""
+    def __init__(self, on_signal: Callable[[], None], last_resort: Callable[[], None]):
+        """`on_signal` is called at the first signal, `last_resort` after the grace period."""
         self.number: int | None = None
-        self._first, self._last_resort = first, last_resort
+        """The first signal."""
+        self._on_signal, self._last_resort = on_signal, last_resort
         self._active = threading.current_thread() is threading.main_thread()
 
     def __enter__(self) -> "Interrupt":
@@ -79,27 +80,27 @@ class Interrupt:
         if not number:
             return
         self.number = number
-        asked = time.monotonic()
-        with suppress(Exception):  # or nobody would hear the signals any more
-            self._first()
-        while (left := asked + GRACE - time.monotonic()) > 0:
-            again = self._next(left)
-            if again == 0:
-                return  # the run has ended by itself
-            if again and time.monotonic() > asked + ECHO:
-                os._exit(128 + again)
+        first = time.monotonic()
+        with suppress(Exception):  # an error here must not end this thread
+            self._on_signal()
+        while (left := first + GRACE - time.monotonic()) > 0:
+            second = self._next(left)
+            if second == 0:
+                return  # the run ended in time
+            if second and time.monotonic() > first + DEBOUNCE:
+                os._exit(128 + second)
         try:
             self._last_resort()
         finally:
             os._exit(128 + number)
 
     def _next(self, timeout: float | None) -> int | None:
-        """The next signal; 0 when there will be none, None when time is up."""
+        """The next signal; 0 if the pipe was closed, None after `timeout` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
         while True:
             left = None if end is None else max(0.0, end - time.monotonic())
             if not select.select([self._pipe[0]], [], [], left)[0]:
                 return None
             byte = os.read(self._pipe[0], 1)
-            if not byte or byte[0] in SIGNALS:  # others have handlers too, such as SIGCHLD
+            if not byte or byte[0] in SIGNALS:  # other signals with handlers, such as SIGCHLD
                 return byte[0] if byte else 0

@@ -2,17 +2,18 @@
 
 import threading
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from surefoot.algorithms.loop import Epoch
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved, to_arrays
-from surefoot.runs.checkpoint import Checkpoint, prune, write_checkpoint
+from surefoot.runs.checkpoint import Checkpoint, Score, prune, write_checkpoint
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.info import RunInfo
+from surefoot.runs.loggers.csv import CsvLogger
 
 SHARE = 0.01
 """Largest share of the time that checkpoints may take if no interval is given."""
@@ -24,12 +25,14 @@ class Keeper:
     Two threads may write: the one that trains and the one that waits for signals.
     """
 
-    def __init__(self, folder: RunFolder, info: RunInfo, scores: dict[int, Any]):
+    def __init__(
+        self, folder: RunFolder, info: RunInfo, metrics: CsvLogger, scores: dict[int, Score]
+    ):
         self.seconds = 0.0
         """Spent on copying and writing, policy.npz included."""
         self.written: int | None = None
         """The epoch written last."""
-        self._folder, self._info, self._scores = folder, info, scores
+        self._folder, self._info, self._metrics, self._scores = folder, info, metrics, scores
         self._every, self._keep = info.checkpoint_every, info.keep
         self._latest: Checkpoint | None = None
         self._next = 0.0
@@ -48,7 +51,7 @@ class Keeper:
         }
         arrays = to_arrays(epoch.snapshot)
         arrays |= {f"policy/{name}": array for name, array in epoch.policy.arrays().items()}
-        arrays["metrics"] = np.frombuffer(self._folder.metrics_bytes(), np.uint8)
+        arrays["metrics"] = np.frombuffer(self._metrics.content, np.uint8)
         # A policy's score is what the next epoch collects with it.
         score = score_of(epoch.metrics)
         with self._mutex:
@@ -84,16 +87,16 @@ class Keeper:
             return path
 
 
-def score_of(rows: list[dict[str, Any]]) -> tuple[bool, float] | None:
+def score_of(rows: Sequence[Mapping[str, float]]) -> Score | None:
     """How good an epoch's policy was, over all seeds: within the limits first, then by reward."""
     mean = lambda name: float(np.mean([row[name] for row in rows]))
     excess, reward = mean("cost") - mean("cost_limit"), mean("reward")
     return None if np.isnan(reward + excess) else (excess <= 0, reward)
 
 
-def scores_of(rows: list[dict[str, float]]) -> dict[int, tuple[bool, float]]:
+def scores_of(rows: Sequence[Mapping[str, float]]) -> dict[int, Score]:
     """The score of each epoch's policy, from all rows of metrics.csv."""
-    by_epoch: dict[int, list[dict[str, float]]] = {}
+    by_epoch: dict[int, list[Mapping[str, float]]] = {}
     for row in rows:
         by_epoch.setdefault(int(row["epoch"]), []).append(row)
     scores = {number - 1: score_of(rows) for number, rows in by_epoch.items()}

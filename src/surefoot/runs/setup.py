@@ -5,9 +5,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from surefoot.algorithms.algorithm import ALGORITHMS, Algorithm, algorithm_of
+from surefoot.algorithms.algorithm import (
+    ALGORITHMS,
+    Algorithm,
+    algorithm_of,
+    register_algorithm,
+)
 from surefoot.algorithms.trainer import Problem
 from surefoot.core.config import changed, did_you_mean
+from surefoot.core.registry import absolute_reference
 from surefoot.core.spaces import action_spec
 from surefoot.envs.task import BLACK_BOX, Task, find_task
 from surefoot.runs.info import RunInfo, config_of
@@ -80,8 +86,10 @@ def new_setup(
 ) -> Setup:
     """Resolve and check a request, before anything is created."""
     task = find_task(source, cost)
-    if isinstance(algorithm, Algorithm) or algorithm is None:
-        chosen = algorithm or algorithm_of(config)
+    if algorithm is None:
+        chosen = algorithm_of(config)
+    elif isinstance(algorithm, Algorithm):
+        chosen = _registered(algorithm)
     else:
         chosen = ALGORITHMS[algorithm]
     if config is None:
@@ -100,7 +108,7 @@ def new_setup(
     if callable(cost):  # cannot be recorded
         task = replace(task, reference=None)
     elif cost is not None:
-        options["cost"] = cost
+        options["cost"] = _absolute_cost(cost)
     setup = Setup(task, options, chosen, config, tuple(seeds), make_model)
     _check_options(setup)
     env = setup.make_envs(1)
@@ -110,6 +118,15 @@ def new_setup(
     setup = replace(setup, config=config)
     setup.problem(env, 1)  # a model that does not fit is reported before a folder exists
     return setup
+
+
+def _registered(algorithm: Algorithm) -> Algorithm:
+    """An algorithm that is registered, as a run records only its name."""
+    if algorithm.name not in ALGORITHMS:
+        return register_algorithm(algorithm)
+    if ALGORITHMS[algorithm.name] is not algorithm:
+        raise ValueError(f"algorithm={algorithm.name!r}: another algorithm has this name")
+    return algorithm
 
 
 def recorded_setup(
@@ -159,6 +176,11 @@ def limits_by_name(
             f"cost_limit={limits} must have {len(names)} values, for {', '.join(names)}"
         )
     return limits
+
+
+def _absolute_cost(cost: str | Sequence[str]) -> str | list[str]:
+    """A cost to record: references hold from any working directory."""
+    return absolute_reference(cost) if isinstance(cost, str) else [*map(absolute_reference, cost)]
 
 
 def episode_steps(env: Any) -> int:

@@ -29,8 +29,8 @@ def _goal(name: str, robot: str, summary: str) -> Task:
 def _model(env: GoalEnv, name: str) -> EgoGoalModel | PaperGoalModel:
     if env.config.action_repeat != 1:
         raise ValueError(
-            f"action_repeat={env.config.action_repeat} contradicts model={name!r}, which sees costs "
-            f"only where an action ends; use model='black-box' (or planner.hold)"
+            f"action_repeat={env.config.action_repeat} contradicts model={name!r}, which misses "
+            f"costs between repeats; use model='black-box' or planner.hold"
         )
     return goal_model(env.config, name)
 

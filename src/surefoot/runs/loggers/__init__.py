@@ -4,8 +4,8 @@ A logger is a class with the methods of `Logger`. Add one in one file: register 
 in the group `surefoot.loggers`, or name it by reference: `--loggers path/to/file.py:MyLogger`.
 """
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -47,9 +47,13 @@ def register_logger(name: str, logger: type) -> type:
 
 
 def check_loggers(names: Sequence[str]) -> None:
-    """Raise a ValueError if a logger is unknown or cannot be imported."""
+    """Raise a ValueError if a logger is unknown, cannot be imported or lacks a method."""
     for name in names:
         logger: Any = LOGGERS[name]
+        methods = ("epoch", "message", "close")
+        missing = [m for m in methods if not callable(getattr(logger, m, None))]
+        if missing:
+            raise ValueError(f"logger={name!r} has no method {', '.join(missing)}")
         getattr(logger, "check", lambda: None)()
 
 
@@ -60,27 +64,47 @@ class Loggers:
         """`seconds` is the time that the run has taken already."""
         from surefoot.runs.loggers.console import ConsoleLogger
 
-        self._loggers: list[Any] = [ConsoleLogger(folder.path, info, quiet, seconds)]
-        self._loggers += [LOGGERS[name](folder.path, info) for name in info.loggers]
+        self._console = ConsoleLogger(folder.path, info, quiet, seconds)
+        self._loggers: dict[str, Logger] = {}
+        for name in info.loggers:
+            with _named(name):
+                self._loggers[name] = LOGGERS[name](folder.path, info)
 
     def __enter__(self) -> "Loggers":
-        self._loggers[0].start()
+        self._console.start()
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
 
     def epoch(self, epoch: Epoch) -> None:
-        self._each(lambda logger: logger.epoch(epoch))
+        self._console.epoch(epoch)
+        for name, logger in self._loggers.items():
+            with _named(name):
+                logger.epoch(epoch)
 
     def message(self, text: str) -> None:
-        self._each(lambda logger: logger.message(text))
+        self._console.message(text)
+        for name, logger in self._loggers.items():
+            with _named(name):
+                logger.message(text)
 
     def close(self) -> None:
-        for logger in self._loggers:
-            with suppress(OSError):  # a full disk was reported where it was met first
+        """Close all; one that fails is reported and does not stop the run."""
+        for name, logger in self._loggers.items():
+            try:
                 logger.close()
+            except Exception as error:
+                self._console.message(f"warning: logger={name!r} cannot be closed: {error}")
+        self._console.close()
 
-    def _each(self, call: Callable[[Any], None]) -> None:
-        for logger in self._loggers:
-            call(logger)
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Name the logger in whatever it raises."""
+    try:
+        yield
+    except OSError as error:  # reported as a failed write
+        raise OSError(error.errno, f"logger={name!r}: {error.strerror or error}") from error
+    except Exception as error:
+        raise RuntimeError(f"logger={name!r}: {type(error).__name__}: {error}") from error

@@ -113,7 +113,8 @@ class ConsoleLogger:
     def close(self) -> None:
         if self._live:
             self._live.stop()
-        self._log.close()
+        with suppress(OSError):  # a full disk was reported at the first failed write
+            self._log.close()
 
     def _write_log(self, line: str) -> None:
         with suppress(OSError, ValueError):  # metrics.csv and checkpoints decide whether to stop
