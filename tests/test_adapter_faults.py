@@ -1,4 +1,4 @@
-"""What adapters refuse, and how they name the faults of environments."""
+"""Invalid input of adapters, and how faults of environments are reported."""
 
 from typing import Any, ClassVar
 

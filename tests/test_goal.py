@@ -1,4 +1,4 @@
-"""The Goal task's own rules: seeds, episodes, options, failures, bad input."""
+"""The Goal task: seeds, episodes, options, failures, bad input."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The interfaces people know."""
+"""Gymnasium's interfaces to the tasks."""
 
 import gymnasium
 import numpy as np

@@ -19,7 +19,7 @@ def test_one_step_from_every_recorded_state(path):
 
 
 def test_recordings_hold_goals_and_costs():
-    """The comparison means something: goals are met, re-drawn, and hazards entered."""
+    """Goals are met and redrawn, and hazards entered."""
     reports = [check(p) for p in FILES if "seek" in p.stem and "Doggo" not in p.stem]
     assert sum(r.redraws for r in reports) >= 10
     assert sum(np.load(p)["cost"].sum() for p in FILES) > 50
@@ -33,7 +33,7 @@ def _spoiled(tmp_path, name, change):
     return check(path)
 
 
-def test_a_wrong_reward_is_noticed(tmp_path):
+def test_a_wrong_reward_is_reported(tmp_path):
     def change(data):
         data["rew"] = data["rew"].copy()
         data["rew"][7] += 1e-6
@@ -41,7 +41,7 @@ def test_a_wrong_reward_is_noticed(tmp_path):
     assert any("reward" in f for f in _spoiled(tmp_path, "r.npz", change).failures())
 
 
-def test_a_wrong_cost_layout_and_position_are_noticed(tmp_path):
+def test_a_wrong_cost_layout_and_position_are_reported(tmp_path):
     def change(data):
         data["cost"] = 1 - data["cost"]
         data["haz"] = data["haz"] + 1e-12
@@ -75,3 +75,15 @@ def test_command(capsys, tmp_path):
             main(["parity", str(bad)])
         assert done.value.code == 2
         assert word in capsys.readouterr().err
+
+
+def test_a_recording_may_name_its_robot(tmp_path):
+    data = dict(np.load(DATA / "Car_random_1.npz"))
+    np.savez(tmp_path / "named.npz", **data, robot=np.array("car"))
+    assert check(tmp_path / "named.npz").robot == "car"
+    with pytest.raises(ValueError, match="robot='cat'"):
+        check(DATA / "Car_random_1.npz", robot="cat")
+    data["act"] = data["act"][:, :1]
+    np.savez(tmp_path / "odd.npz", **data)
+    with pytest.raises(ValueError, match="13 positions, 11 velocities and 1 actuators"):
+        check(tmp_path / "odd.npz")

@@ -97,7 +97,7 @@ def special_cars():
     [random_cars(np.random.default_rng(0), 2000, 4.0, 10.0), special_cars()],
     ids=["random", "special"],
 )
-def test_derivative_is_the_branching_one(cars):
+def test_derivative_equals_the_branching_one(cars):
     state, command = cars
     expected = [scalar_derivative(s, a) for s, a in zip(state.tolist(), command, strict=True)]
     np.testing.assert_allclose(derivative(np, state, command), expected, rtol=1e-11, atol=2e-11)
@@ -168,7 +168,7 @@ def test_integrate_starts_and_ends_like_scipy_where_nothing_moves():
     np.testing.assert_allclose(integrate(off, spin, 0.1)[0], expected, rtol=0, atol=1e-11)
 
 
-def test_a_car_does_not_see_the_others():
+def test_cars_do_not_depend_on_each_other():
     state, command = random_cars(np.random.default_rng(4), 40, 2.0, 10.0)
     together = integrate(state, command, 0.1)
     order = np.random.default_rng(5).permutation(40)
@@ -176,7 +176,7 @@ def test_a_car_does_not_see_the_others():
     assert (integrate(state[17:18], command[17:18], 0.1) == together[17:18]).all()
 
 
-def test_integrate_ends_where_the_numbers_are_not():
+def test_integrate_ends_with_nan_states():
     state, command = random_cars(np.random.default_rng(6), 40, 1.0, 2.0)
     whole = integrate(state, command, 0.1)
     state[3, 4] = np.nan
@@ -226,7 +226,7 @@ def test_initial_states_by_hand():
     np.testing.assert_allclose(dynamics.initial_state(np, uniform, 2.0, 3.0), expected, atol=1e-14)
 
 
-def test_environment_steps_what_the_parts_say():
+def test_environment_step_equals_its_parts():
     env = RCCarEnv(num_envs=5, seed=7)
     obs, _ = env.reset()
     # Environment i draws from the Mersenne twister of seed 7 + i.

@@ -1,4 +1,4 @@
-"""Pictures and clips: the right colours at places worked out by hand, files that open again."""
+"""Pictures and clips: colours at computed places, files that open again."""
 
 import dataclasses
 import os
@@ -81,7 +81,7 @@ def test_area_of_a_hazard_is_that_of_its_disc():
     assert count(with_one, HAZARD, 3) == pytest.approx(np.pi * (0.4 * 128 - 1.5) ** 2, rel=0.03)
 
 
-def test_robot_is_drawn_at_its_place_and_its_outline_tells_of_hazards():
+def test_robot_is_drawn_at_its_place_and_its_outline_marks_costs():
     safe, unsafe = draw(scene()), draw(scene(alert=True, shapes=()))
     # (-1.2, -1.2): column 320 - 153.6, row 320 + 153.6; beside the white mark.
     assert_colour(safe[474 - 9, 166 + 1], BLUE, 6)
@@ -251,7 +251,7 @@ def test_mp4_opens_again(tmp_path):
     assert difference.mean() < 6
 
 
-def test_mp4_is_written_while_frames_come(tmp_path):
+def test_mp4_frames_are_not_held_in_memory(tmp_path):
     pytest.importorskip("imageio_ffmpeg")
     alive = []
 
@@ -302,7 +302,7 @@ def test_failures_leave_the_old_file_alone(tmp_path, suffix):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_mp4_without_ffmpeg_says_what_to_install(tmp_path, monkeypatch):
+def test_mp4_without_ffmpeg_names_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(clip, "_has_video", lambda: False)
     with pytest.raises(ValueError, match=r"pip install 'surefoot\[video\]'.*\.gif"):
         save_clip(moving(2), tmp_path / "a.mp4", fps=10)
@@ -322,7 +322,7 @@ ROOM = """
 """
 
 
-def test_camera_view_without_opengl_explains_itself(monkeypatch):
+def test_camera_view_without_opengl_raises(monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "disabled")
     model = mujoco.MjModel.from_xml_string(ROOM)
     with pytest.raises(RuntimeError, match=r"no OpenGL.*MUJOCO_GL=disabled.*top-down"):

@@ -35,10 +35,14 @@ def by_hand(points: np.ndarray, reach: float) -> np.ndarray:
     for x, y in points:
         strength = max(0.0, reach - math.hypot(x, y)) / reach
         angle = math.atan2(y, x) % (2 * math.pi) / (2 * math.pi / 16)
-        own = int(angle) % 16
+        b = int(angle) % 16
         into = angle - int(angle)
-        for bin_, share in ((own, 1.0), ((own + 1) % 16, into), ((own - 1) % 16, 1.0 - into)):
-            seen[bin_] = max(seen[bin_], share * strength)
+        for k, share in (
+            (b, 1.0),
+            ((b + 1) % 16, into),
+            ((b - 1) % 16, 1.0 - into),
+        ):
+            seen[k] = max(seen[k], share * strength)
     return seen
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
+from gymnasium.vector.utils import batch_space
 
 from surefoot.envs.streams import Streams
 
@@ -83,14 +84,8 @@ class TaskEnv(VectorEnv):
         self.single_action_space: spaces.Box = spaces.Box(  # pyright: ignore[reportIncompatibleVariableOverride]
             action_low.astype(np.float32), action_high.astype(np.float32), dtype=np.float32
         )
-        self.observation_space = spaces.Box(
-            -np.inf, np.inf, (num_envs, observation_size), np.float64
-        )
-        self.action_space = spaces.Box(
-            np.tile(self.single_action_space.low, (num_envs, 1)),
-            np.tile(self.single_action_space.high, (num_envs, 1)),
-            dtype=np.float32,
-        )
+        self.observation_space = batch_space(self.single_observation_space, num_envs)
+        self.action_space = batch_space(self.single_action_space, num_envs)
         self._low = action_low.astype(np.float64)
         self._high = action_high.astype(np.float64)
         self._all = np.arange(num_envs)
