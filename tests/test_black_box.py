@@ -78,10 +78,10 @@ def test_drift_is_followed_at_the_constrained_distance():
     offsets = policy.seed(0).act(s) - s
     assert np.mean(offsets) == pytest.approx(drift_offset(72.0), abs=0.15)
     assert np.std(offsets) < 0.15
-    found = evaluate(drifts, policy, 72.0, 200)
-    assert found["cost"] <= 1.05 * 72.0
+    result = evaluate(drifts, policy, 72.0, 200)
+    assert result["cost"] <= 1.05 * 72.0
     # The optimum itself costs 20 * 0.4^2 = 3.2 of reward, and the policy's noise some more.
-    assert found["reward"] > -8.0
+    assert result["reward"] > -8.0
 
 
 def two_states(n):
@@ -147,24 +147,24 @@ def test_the_linear_program_of_two_states():
 @pytest.mark.usefixtures("optimised")
 @pytest.mark.parametrize("algorithm", TWO)
 def test_two_states_are_solved_to_the_linear_program(algorithm):
-    found = evaluate(two_states, solve(TWO[algorithm], two_states), TWO_LIMIT, 1000)
-    assert found["cost"] <= 1.05 * TWO_LIMIT
+    result = evaluate(two_states, solve(TWO[algorithm], two_states), TWO_LIMIT, 1000)
+    assert result["cost"] <= 1.05 * TWO_LIMIT
     # Chance earns 7.7 at a cost of 8, no limit 13.4 at 16.9.
-    assert found["reward"] >= 0.94 * TwoState.optimum(TWO_LIMIT)
+    assert result["reward"] >= 0.94 * TwoState.optimum(TWO_LIMIT)
     # Nobody earns more than the program at the cost paid; the mean of 1000 episodes is off by 0.05.
-    assert found["reward"] <= TwoState.optimum(found["cost"]) + 0.15
+    assert result["reward"] <= TwoState.optimum(result["cost"]) + 0.15
 
 
 def test_a_known_cost_is_the_environments_own():
-    knowledge = BlackBox(1, cost_fn=lambda obs, action, after: action[0] + 3.0)
-    assert knowledge.known == ("cost",) and knowledge.target_size == 2
+    task_model = BlackBox(1, cost_fn=lambda obs, action, after: action[0] + 3.0)
+    assert task_model.known == ("cost",) and task_model.target_size == 2
     env = drifts(8)
     obs, _ = env.reset(seed=0)
     actions = np.random.default_rng(0).uniform(-3, 3, (8, 1))
     after, _, _, _, info = env.step(actions)
     bounds = (jnp.full(1, -jnp.inf), jnp.full(1, jnp.inf))
     array = lambda x: jnp.asarray(x, jnp.float32)
-    advance = jax.vmap(knowledge.advance, (0, 0, 0, 0, None))
+    advance = jax.vmap(task_model.advance, (0, 0, 0, 0, None))
     prediction = np.concatenate([after - obs, np.zeros((8, 1))], 1)
     _, _, cost, _ = advance(
         array(obs), array(actions), array(prediction), jnp.ones((8, 2, 1)), bounds
@@ -195,8 +195,8 @@ SIGNALS = {
 def test_the_true_target_leads_to_the_true_outcome(options, gaussian, binary):
     """Whatever is known: `advance` with what `target` says of a step gives back that step."""
     options = {name: SIGNALS.get(name, value) for name, value in options.items()}
-    knowledge = BlackBox(3, cost_names=("a", "b"), **options)
-    assert (knowledge.target_size, knowledge.binary_size) == (gaussian, binary)
+    task_model = BlackBox(3, cost_names=("a", "b"), **options)
+    assert (task_model.target_size, task_model.binary_size) == (gaussian, binary)
     rng = np.random.default_rng(0)
     n = 20
     before, after = (rng.normal(size=(n, 3)).astype(np.float32) for _ in range(2))
@@ -204,18 +204,18 @@ def test_the_true_target_leads_to_the_true_outcome(options, gaussian, binary):
     reward = before[:, 0] * action[:, 0] - after[:, 1]
     cost = np.stack([after[:, 0] ** 2, action[:, 1]], 1)
     ended = after[:, 1] > 0.5
-    if knowledge.binary_cost and knowledge.cost_fn is None:
+    if task_model.binary_cost and task_model.cost_fn is None:
         cost = (cost > 0.2).astype(np.float32)
-    ended &= knowledge.terminates
-    target = np.asarray(targets_of(knowledge, before, after, reward, cost, ended))
+    ended &= task_model.terminates
+    target = np.asarray(targets_of(task_model, before, after, reward, cost, ended))
     assert target.shape == (n, gaussian + binary)
     probability = target[:, gaussian:]
     odds = jnp.stack([probability, np.full_like(probability, 0.5)], 1)
     bounds = (jnp.full(3, -jnp.inf), jnp.full(3, jnp.inf))
-    advance = jax.vmap(knowledge.advance, (0, 0, 0, 0, None))
+    advance = jax.vmap(task_model.advance, (0, 0, 0, 0, None))
     got = advance(jnp.asarray(before), jnp.asarray(action), target[:, :gaussian], odds, bounds)
-    for found, true in zip(got, (after, reward, cost, ended), strict=True):
-        np.testing.assert_allclose(found, true, rtol=1e-5, atol=1e-6)
+    for result, true in zip(got, (after, reward, cost, ended), strict=True):
+        np.testing.assert_allclose(result, true, rtol=1e-5, atol=1e-6)
 
 
 def test_ends_that_were_never_seen_are_not_imagined():
@@ -265,6 +265,6 @@ def pendulums(n):
 @pytest.mark.slow
 def test_pendulum_swings_up_on_a_torque_budget():
     """Random torques earn about -1200 at a cost of 100; without a limit the cost is about 59."""
-    found = evaluate(pendulums, solve(PENDULUM, pendulums), 40.0, 50)
-    assert found["cost"] <= 40.0
-    assert found["reward"] > -400.0
+    result = evaluate(pendulums, solve(PENDULUM, pendulums), 40.0, 50)
+    assert result["cost"] <= 40.0
+    assert result["reward"] > -400.0

@@ -19,9 +19,9 @@ from surefoot.world.diagnostics import Diagnostic, one_step, rollout_rmse, segme
 from surefoot.world.imagination import replay
 from toys import linear_ensemble
 
-# One step ahead
-
 OBSERVATION = {EgoGoalModel: "ego", PaperGoalModel: "paper"}
+
+# One step ahead
 
 
 def noisy_steps(std: float, n: int = 4000) -> tuple[np.ndarray, np.ndarray]:
@@ -32,12 +32,12 @@ def noisy_steps(std: float, n: int = 4000) -> tuple[np.ndarray, np.ndarray]:
 
 def test_a_perfect_model_is_calibrated():
     inputs, targets = noisy_steps(0.1)
-    found = jax.jit(one_step)(model(system(), std=0.1), jnp.asarray(inputs), jnp.asarray(targets))
+    result = jax.jit(one_step)(model(system(), std=0.1), jnp.asarray(inputs), jnp.asarray(targets))
     error = lambda p: 4 * np.sqrt(p * (1 - p) / len(inputs))
-    for level, inside in zip((0.5, 0.9, 0.95), found.calibration.coverage, strict=True):
+    for level, inside in zip((0.5, 0.9, 0.95), result.calibration.coverage, strict=True):
         np.testing.assert_allclose(inside, np.full(4, level), atol=error(level))
-    np.testing.assert_allclose(found.calibration.chi2, np.ones(4), atol=4 * np.sqrt(2 / 4000))
-    np.testing.assert_allclose(found.rmse, np.full(4, 0.1), rtol=0.05)
+    np.testing.assert_allclose(result.calibration.chi2, np.ones(4), atol=4 * np.sqrt(2 / 4000))
+    np.testing.assert_allclose(result.rmse, np.full(4, 0.1), rtol=0.05)
 
 
 def test_a_model_that_is_too_sure_shows_it():
@@ -62,24 +62,24 @@ def test_errors_and_losses_of_the_elites_by_hand():
     # The model works in units of the data's spread: outputs are multiplied by it.
     three = eqx.tree_at(lambda e: e.target_std, three, jnp.array([2.0]))
     x, y, label = np.array([1.0, -2.0]), np.array([3.0, -5.0]), np.array([1.0, 0.0])
-    found = jax.jit(one_step)(
+    result = jax.jit(one_step)(
         three, jnp.asarray(x)[:, None], jnp.stack([jnp.array(y), jnp.array(label)], 1)
     )
-    errors, losses, entropies, said = [], [], [], []
+    errors, losses, entropies, probabilities = [], [], [], []
     for slope, logit in ((3.0, 2.0), (1.0, 0.0)):
         for i in range(2):
             error = 2.0 * slope * x[i] - y[i]
             errors.append(error**2)
             losses.append((error / 2.0) ** 2 / 0.25 + np.log(0.25))
             p = 1 / (1 + np.exp(-logit * x[i]))
-            said.append(p)
+            probabilities.append(p)
             entropies.append(-np.log(p if label[i] else 1 - p))
-    np.testing.assert_allclose(found.rmse, [np.sqrt(np.mean(errors))], rtol=1e-5)
-    np.testing.assert_allclose(found.share, [np.mean(errors) / 4.0], rtol=1e-5)
-    np.testing.assert_allclose(found.loss, [np.mean(losses)], rtol=1e-5)
-    np.testing.assert_allclose(found.binary_loss, [np.mean(entropies)], rtol=1e-5)
-    np.testing.assert_allclose(found.predicted_rate, [np.mean(said)], rtol=1e-5)
-    np.testing.assert_allclose(found.real_rate, [0.5])
+    np.testing.assert_allclose(result.rmse, [np.sqrt(np.mean(errors))], rtol=1e-5)
+    np.testing.assert_allclose(result.share, [np.mean(errors) / 4.0], rtol=1e-5)
+    np.testing.assert_allclose(result.loss, [np.mean(losses)], rtol=1e-5)
+    np.testing.assert_allclose(result.binary_loss, [np.mean(entropies)], rtol=1e-5)
+    np.testing.assert_allclose(result.predicted_rate, [np.mean(probabilities)], rtol=1e-5)
+    np.testing.assert_allclose(result.real_rate, [0.5])
 
 
 # Which real steps
@@ -89,10 +89,10 @@ def test_segments_stay_within_episodes_and_cover_ends():
     """Environment 0 terminates at step 4 (of 0 to 9); environment 1 runs out of time at step 9."""
     ended, terminated = np.zeros((10, 2), bool), np.zeros((10, 2), bool)
     ended[4, 0] = terminated[4, 0] = ended[9, 1] = True
-    found = segments(ended, terminated, horizon=3, count=13 + 8)
+    result = segments(ended, terminated, horizon=3, count=13 + 8)
     lengths = {}
-    for b, start in enumerate(zip(found.place, found.start, strict=True)):
-        lengths[tuple(map(int, start))] = int(found.within[:, b].sum())
+    for b, start in enumerate(zip(result.place, result.start, strict=True)):
+        lengths[tuple(map(int, start))] = int(result.within[:, b].sum())
     # Place 0: all starts up to the end, the last ones shorter; then 5, 6, 7 of the next episode.
     assert lengths == {
         **{(0, t): min(3, 5 - t) for t in range(5)},
@@ -100,8 +100,8 @@ def test_segments_stay_within_episodes_and_cover_ends():
         **{(1, t): 3 for t in range(8)},
     }
     steps = np.arange(20).reshape(10, 2)
-    taken = found.take(steps)
-    b = list(zip(found.place, found.start, strict=True)).index((0, 3))
+    taken = result.take(steps)
+    b = list(zip(result.place, result.start, strict=True)).index((0, 3))
     assert taken[:, b].tolist() == [6, 8, 8]
 
 
@@ -233,19 +233,19 @@ def test_a_rollout_that_imagination_ends_counts_no_longer():
 def test_errors_are_weighted():
     real, weight = np.zeros((2, 2, 1)), np.array([[1.0, 0.0], [1.0, 1.0]])
     predicted = np.array([[[3.0], [400.0]], [[3.0], [4.0]]])
-    found = rollout_rmse(jnp.asarray(predicted), jnp.asarray(real), jnp.asarray(weight))
-    np.testing.assert_allclose(found, [[3.0], [np.sqrt(12.5)]])
+    result = rollout_rmse(jnp.asarray(predicted), jnp.asarray(real), jnp.asarray(weight))
+    np.testing.assert_allclose(result, [[3.0], [np.sqrt(12.5)]])
 
 
 STRIDE, STEPS, MET, NEXT = 0.1, 20, 8, 3.05
 
 
 def straight(kind, imagined=STRIDE):
-    """A robot that goes straight on, at every step by 0.1 m: knowledge, model and real steps.
+    """A robot that goes straight on, at every step by 0.1 m: task model, ensemble and real steps.
 
     The goal at 1.05 m is met in step 8, at 0.8 m, and the next one lies at 3.05 m.
     """
-    know = kind(GoalConfig(observation=OBSERVATION[kind], hazards=1))
+    task_model = kind(GoalConfig(observation=OBSERVATION[kind], hazards=1))
     x = STRIDE * np.arange(STEPS + 1)
     goal = np.where(np.arange(STEPS) >= MET, NEXT, 1.05)
     hazard = [0.5, 0.0]
@@ -262,29 +262,31 @@ def straight(kind, imagined=STRIDE):
         records.append(np.array(rows, np.float32)[None, :, None])
     reward = np.full(STEPS, STRIDE)
     reward[MET - 1] += 1.0
-    offsets = np.zeros(know.target_size)
+    offsets = np.zeros(task_model.target_size)
     if kind is EgoGoalModel:
         offsets[3] = imagined
     else:
         offsets[[6, 8]], offsets[-2] = -imagined, imagined
-    size = know.feature_size + 2
-    sure = linear_ensemble(np.zeros((1, size, know.target_size)), offsets[None], len(offsets))
+    size = task_model.feature_size + 2
+    sure = linear_ensemble(np.zeros((1, size, task_model.target_size)), offsets[None], len(offsets))
     sure = eqx.tree_at(lambda e: e.input_std, sure, jnp.full(size, 10.0))
     never = np.zeros((1, STEPS, 1), bool)
-    cost = (np.abs(x[1:] - 0.5) <= know.config.hazard_size)[None, :, None, None].astype(np.float32)
+    cost = (np.abs(x[1:] - 0.5) <= task_model.config.hazard_size)[None, :, None, None].astype(
+        np.float32
+    )
     seen = Experience(
         [0], np.zeros((1, STEPS, 1, 1)), np.zeros((1, STEPS, 1, 2)), reward[None, :, None], cost,
         np.zeros((1, STEPS, 1, 1)), never, never, records[0], records[1], [],
     )  # fmt: skip
-    return know, sure, seen
+    return task_model, sure, seen
 
 
 @pytest.mark.parametrize("kind", [EgoGoalModel, PaperGoalModel])
 def test_imagination_meets_the_goals_that_came(kind):
-    know, sure, seen = straight(kind)
+    task_model, sure, seen = straight(kind)
     actions = ActionSpec(2, low=(-1.0, -1.0), high=(1.0, 1.0))
     horizon = 15
-    trial = tried(sure, seen, horizon, know, actions)
+    trial = tried(sure, seen, horizon, task_model, actions)
     starts = np.linspace(0, STEPS - horizon, trial.error.shape[1]).round().astype(int)
     for b in (0, 300, 599):
         real = np.cumsum(seen.reward[0, starts[b] : starts[b] + horizon, 0])
@@ -302,8 +304,8 @@ def test_imagination_meets_the_goals_that_came(kind):
 
 @pytest.mark.parametrize("imagined", [0.05, 0.2])
 def test_features_that_hold_the_goal_count_until_someone_meets_it(imagined):
-    know, wrong, seen = straight(PaperGoalModel, imagined)
-    trial = tried(wrong, seen, 15, know, ActionSpec(2, low=(-1.0, -1.0), high=(1.0, 1.0)))
+    task_model, wrong, seen = straight(PaperGoalModel, imagined)
+    trial = tried(wrong, seen, 15, task_model, ActionSpec(2, low=(-1.0, -1.0), high=(1.0, 1.0)))
     starts = np.linspace(0, 5, trial.error.shape[1]).round().astype(int)
     for b, start in enumerate(starts):
         for h in range(15):

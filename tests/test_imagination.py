@@ -130,13 +130,13 @@ def test_one_member_alone_and_elites_in_turn():
 
 def test_known_signals_see_the_action_as_the_world_does():
     """A policy that asks for 3 gets 0.5, the bound; what it drew is kept for learning."""
-    knowledge = BlackBox(
+    task_model = BlackBox(
         2, terminates=False, reward_fn=lambda s, a, t: 2 * a[0], cost_fn=lambda s, a, t: a
     )
     still = linear_ensemble(np.zeros((1, 3, 2)), np.zeros((1, 2)), gaussian=2)
     policy = lambda obs, key: jnp.full((6, 1), 3.0)
     states = jnp.asarray(STARTS, jnp.float32)
-    rollout, _ = imagine(knowledge, ACTIONS, still, policy, states, 4, jax.random.key(0))
+    rollout, _ = imagine(task_model, ACTIONS, still, policy, states, 4, jax.random.key(0))
     np.testing.assert_allclose(rollout.returns(), np.full(6, 4 * 1.0))
     np.testing.assert_allclose(rollout.cost_returns(), np.full((6, 1), 4 * 0.5))
     assert (rollout.action == 3.0).all()
@@ -160,13 +160,13 @@ def test_imagined_features_stay_within_reach_of_the_data():
 def test_goals_are_drawn_anew_where_they_are_met():
     """Robots that stand still: half of them on their goal, the others away from it."""
     config, n, horizon = GoalConfig(observation="ego"), 64, 5
-    knowledge = EgoGoalModel(config)
-    records = np.array(jax.jit(knowledge.initial_records, static_argnums=1)(jax.random.key(0), n))
-    size = knowledge.robot.proprioception
+    task_model = EgoGoalModel(config)
+    records = np.array(jax.jit(task_model.initial_records, static_argnums=1)(jax.random.key(0), n))
+    size = task_model.robot.proprioception
     place = records[:, :2].copy()
     records[: n // 2, 3 + size : 5 + size] = place[: n // 2] + [0.1, 0.0]
     records[: n // 2, -1] = 0.75  # the distance before the step
-    states = jax.jit(knowledge.restore)(jax.random.key(1), jnp.asarray(records))
+    states = jax.jit(task_model.restore)(jax.random.key(1), jnp.asarray(records))
     one = EnsembleConfig(members=1, elites=1, hidden=(2,))
     still = ensembles.init(one, size + 2, size + 3, 0, jax.random.key(2))
     quiet = jax.tree.map(jnp.zeros_like, still.members)
@@ -177,7 +177,7 @@ def test_goals_are_drawn_anew_where_they_are_met():
     policy = lambda obs, key: jnp.zeros((n, 2))
     actions = ActionSpec(2, low=(-1.0, -1.0), high=(1.0, 1.0))
     rollout, end = jax.jit(
-        lambda key: imagine(knowledge, actions, still, policy, states, horizon, key)
+        lambda key: imagine(task_model, actions, still, policy, states, horizon, key)
     )(jax.random.key(3))
 
     expected = np.zeros((horizon, n))

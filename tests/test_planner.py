@@ -67,7 +67,7 @@ def test_a_plain_planner_keeps_the_best_share():
 @pytest.mark.parametrize("weight", [1.0, 0.25, 0.0])
 def test_value_is_a_mean_and_cost_the_worst_case_over_elites(weight):
     """Members 0 and 2 are elite and step by 1 and 1.2; member 1 must not be asked."""
-    know = known(
+    task_model = known(
         lambda s, a, t: t[0] + a[0],
         lambda s, a, t: jnp.stack([t[0], 2 * a[0]]),
         cost_names=("far", "hard"),
@@ -76,7 +76,7 @@ def test_value_is_a_mean_and_cost_the_worst_case_over_elites(weight):
     plans = jnp.broadcast_to(jnp.array(doing)[:, None, None, None], (2, 2, 2, 1))  # [C, H, N, A]
     value, cost = jax.jit(
         lambda key: evaluate(
-            PlannerConfig(horizon=2, particles=3, value_weight=weight), know, BOX,
+            PlannerConfig(horizon=2, particles=3, value_weight=weight), task_model, BOX,
             line(3, elites=(0, 2)), jnp.array(begin)[:, None], plans,
             lambda obs, key: 100 * obs[:, 0], key,
         )
@@ -113,12 +113,12 @@ def test_an_accelerator_plans_with_rounded_weights():
 
 def test_cost_is_the_worst_case_over_particles_and_all_plans_meet_the_same_luck():
     """One step of noise e ~ N(0, 1): cost |e|, the greatest of 2 elites x 3 particles; reward e."""
-    know = known(lambda s, a, t: t[0] - s[0] - 1, lambda s, a, t: jnp.abs(t - s - 1))
+    task_model = known(lambda s, a, t: t[0] - s[0] - 1, lambda s, a, t: jnp.abs(t - s - 1))
     still = linear_ensemble(np.zeros((2, 2, 1)), np.ones((2, 1)), 1, std=1.0)
     n, config = 4000, PlannerConfig(horizon=1, particles=3)
     value, cost = jax.jit(
         lambda key: evaluate(
-            config, know, BOX, still, jnp.zeros((n, 1)), jnp.zeros((2, 1, n, 1)), None, key
+            config, task_model, BOX, still, jnp.zeros((n, 1)), jnp.zeros((2, 1, n, 1)), None, key
         )
     )(jax.random.key(1))
     np.testing.assert_array_equal(value[0], value[1])
@@ -130,7 +130,7 @@ def test_cost_is_the_worst_case_over_particles_and_all_plans_meet_the_same_luck(
 
 def test_nothing_counts_after_an_end():
     """An episode ends with the step that goes beyond 2.5: the third one from 0, none from -9."""
-    know = BlackBox(
+    task_model = BlackBox(
         1,
         reward_fn=lambda s, a, t: t[0],
         cost_fn=lambda s, a, t: jnp.ones(1),
@@ -138,7 +138,7 @@ def test_nothing_counts_after_an_end():
     )
     value, cost = jax.jit(
         lambda key: evaluate(
-            PlannerConfig(horizon=4), know, BOX, line(), jnp.array([[0.0], [-9.0]]),
+            PlannerConfig(horizon=4), task_model, BOX, line(), jnp.array([[0.0], [-9.0]]),
             jnp.zeros((1, 4, 2, 1)), lambda obs, key: jnp.full(len(obs), 50.0), key,
         )
     )(jax.random.key(0))  # fmt: skip
@@ -152,29 +152,31 @@ def test_the_next_plan_starts_where_this_one_goes_on_and_bounds_are_reached_not_
     box = ActionSpec(2, low=(-1.0, -5.0), high=(2.0, 0.5))
     grows = linear_ensemble(np.zeros((1, 3, 1)), np.ones((1, 1)), 1)
     config = PlannerConfig(horizon=4, particles=1, iterations=20, kappa=15.0, smoothing=0.5)
-    know = known(lambda s, a, t: a[1] - (a[0] - s[0] / 10) ** 2, lambda s, a, t: jnp.zeros(1))
+    task_model = known(lambda s, a, t: a[1] - (a[0] - s[0] / 10) ** 2, lambda s, a, t: jnp.zeros(1))
     start = initial_mean(config, box, 3)
     np.testing.assert_array_equal(start, np.tile([0.5, -2.25], (3, 4, 1)))
-    found = jax.jit(
-        lambda key: plan(config, know, box, grows, jnp.full((3, 1), 2.0), start, None, None, key)
+    result = jax.jit(
+        lambda key: plan(
+            config, task_model, box, grows, jnp.full((3, 1), 2.0), start, None, None, key
+        )
     )(jax.random.key(0))
-    np.testing.assert_allclose(found.action, np.tile([0.2, 0.5], (3, 1)), atol=0.12)
+    np.testing.assert_allclose(result.action, np.tile([0.2, 0.5], (3, 1)), atol=0.12)
     expected = np.tile([[0.3, 0.5], [0.4, 0.5], [0.5, 0.5]], (3, 1, 1))
-    np.testing.assert_allclose(found.mean[:, :3], expected, atol=0.12)
-    np.testing.assert_array_equal(found.mean[:, 3], start[:, 3])
-    assert max(found.action[:, 1].max(), found.mean[..., 1].max()) <= 0.5
-    assert found.safe.all()
-    np.testing.assert_allclose(found.value, 4 * 0.5, atol=0.2)
+    np.testing.assert_allclose(result.mean[:, :3], expected, atol=0.12)
+    np.testing.assert_array_equal(result.mean[:, 3], start[:, 3])
+    assert max(result.action[:, 1].max(), result.mean[..., 1].max()) <= 0.5
+    assert result.safe.all()
+    np.testing.assert_allclose(result.value, 4 * 0.5, atol=0.2)
 
 
 def test_an_action_that_is_held_counts_at_every_step_and_is_left_bit_by_bit():
     """Plan 0.5, -1, each for three steps, from 0 by 1 a step: reward a s', cost a^2."""
     config = PlannerConfig(horizon=2, hold=3, particles=1, iterations=1, samples=2, fewest_safe=1)
-    know = known(lambda s, a, t: a[0] * t[0], lambda s, a, t: a**2)
+    task_model = known(lambda s, a, t: a[0] * t[0], lambda s, a, t: a**2)
     plans = jnp.array([0.5, -1.0])[None, :, None, None]
     first = jnp.zeros((1, 1))
     value, cost = evaluate(
-        config, know, BOX, line(), first, plans, lambda obs, key: obs[:, 0], jax.random.key(0)
+        config, task_model, BOX, line(), first, plans, lambda obs, key: obs[:, 0], jax.random.key(0)
     )
     np.testing.assert_allclose(value, 0.5 * (1 + 2 + 3) - (4 + 5 + 6) + 6)
     np.testing.assert_allclose(cost, 3 * 0.25 + 3)
@@ -182,28 +184,28 @@ def test_an_action_that_is_held_counts_at_every_step_and_is_left_bit_by_bit():
     # action is done after a step, and a third of the next (at last of the middle, 0.5) has come in.
     begin = jnp.zeros((1, 2, 1))
     free = known(lambda s, a, t: a[0], lambda s, a, t: (a != 0.25) * 1.0)
-    found = plan(config, free, BOX, line(), first, begin + 0.25, None, None, jax.random.key(0))
-    np.testing.assert_allclose(found.action, [[0.25]])
-    np.testing.assert_allclose(found.mean[0, :, 0], [0.25, (2 * 0.25 + 0.5) / 3], rtol=1e-6)
-    np.testing.assert_allclose(found.value, 6 * 0.25, rtol=1e-6)
+    result = plan(config, free, BOX, line(), first, begin + 0.25, None, None, jax.random.key(0))
+    np.testing.assert_allclose(result.action, [[0.25]])
+    np.testing.assert_allclose(result.mean[0, :, 0], [0.25, (2 * 0.25 + 0.5) / 3], rtol=1e-6)
+    np.testing.assert_allclose(result.value, 6 * 0.25, rtol=1e-6)
 
 
 def test_a_policy_that_knows_the_way_is_listened_to():
     """Only actions within 0.001 of 0.7 are safe, which chance does not find."""
-    know = known(lambda s, a, t: a[0], lambda s, a, t: (jnp.abs(a - 0.7) > 0.001) * 1.0)
+    task_model = known(lambda s, a, t: a[0], lambda s, a, t: (jnp.abs(a - 0.7) > 0.001) * 1.0)
     config = PlannerConfig(horizon=3, particles=1, iterations=2)
 
     @jax.jit
     def find(knows, key):
         policy = lambda obs, key: jnp.where(knows, 0.7, 3.0) + jnp.zeros((len(obs), 1))
         start = initial_mean(config, BOX, 2)
-        return plan(config, know, BOX, line(), jnp.zeros((2, 1)), start, policy, None, key)
+        return plan(config, task_model, BOX, line(), jnp.zeros((2, 1)), start, policy, None, key)
 
-    found = find(True, jax.random.key(0))
-    assert found.safe.all()
-    np.testing.assert_allclose(found.action, 0.7)
-    np.testing.assert_allclose(found.mean[:, :2], 0.7)
-    np.testing.assert_allclose(found.value, 2.1, rtol=1e-5)
+    result = find(True, jax.random.key(0))
+    assert result.safe.all()
+    np.testing.assert_allclose(result.action, 0.7)
+    np.testing.assert_allclose(result.mean[:, :2], 0.7)
+    np.testing.assert_allclose(result.value, 2.1, rtol=1e-5)
     lost = find(False, jax.random.key(0))
     assert not lost.safe.any() and (lost.worst_cost > 0).all()
 
@@ -250,7 +252,7 @@ def optimum(start):
 
     From both sides of the disc: apart from that choice the problem is smooth, its objective convex.
     """
-    gain, found = gains(), []
+    gain, result = gains(), []
     places = lambda a: start + gain @ a.reshape(T, 2)
     loss = lambda a: 0.1 * np.square(places(a) - GOAL).sum()
     slope = lambda a: (0.2 * gain.T @ (places(a) - GOAL)).ravel()
@@ -265,8 +267,8 @@ def optimum(start):
             constraints={"type": "ineq", "fun": clear, "jac": turn},
         )  # fmt: skip
         assert way.success and clear(way.x).min() > -1e-6
-        found.append(-way.fun)
-    return max(found)
+        result.append(-way.fun)
+    return max(result)
 
 
 def free_optimum(start):
@@ -288,14 +290,14 @@ def drive(config, price, first, key):
 
     def step(carry, key):
         state, mean = carry
-        found = plan(config, plane(price), PLANE, integrator(), state, mean, None, None, key)
-        v = state[:, 2:] + DT * found.action
+        result = plan(config, plane(price), PLANE, integrator(), state, mean, None, None, key)
+        v = state[:, 2:] + DT * result.action
         p = state[:, :2] + DT * v
-        return (jnp.concatenate([p, v], 1), found.mean), (p, found)
+        return (jnp.concatenate([p, v], 1), result.mean), (p, result)
 
     begin = (first, initial_mean(config, PLANE, len(first)))
-    _, (places, found) = jax.lax.scan(step, begin, jax.random.split(key, T))
-    return -0.1 * jnp.square(places - GOAL).sum((0, 2)), places, found
+    _, (places, result) = jax.lax.scan(step, begin, jax.random.split(key, T))
+    return -0.1 * jnp.square(places - GOAL).sum((0, 2)), places, result
 
 
 def nearest(places):
@@ -305,8 +307,8 @@ def nearest(places):
 
 def test_a_double_integrator_finds_its_way_around_a_forbidden_zone():
     first = starts(6)
-    reward, places, found = drive(CEM, 1.0, jnp.asarray(first, jnp.float32), jax.random.key(0))
-    assert found.safe.all()  # there always was a way
+    reward, places, result = drive(CEM, 1.0, jnp.asarray(first, jnp.float32), jax.random.key(0))
+    assert result.safe.all()  # there always was a way
     assert nearest(places).min() >= RADIUS
     best = np.array([optimum(start[:2]) for start in first])
     free = np.array([free_optimum(start[:2]) for start in first])
@@ -322,22 +324,22 @@ def test_a_double_integrator_finds_its_way_around_a_forbidden_zone():
 @pytest.mark.parametrize("config", [CEM, replace(CEM, kind="soft", kappa=20.0)])
 def test_hundreds_of_episodes_never_enter_the_zone(config):
     first = jnp.asarray(starts(300), jnp.float32)
-    _, places, found = drive(config, 1.0, first, jax.random.key(1))
-    assert found.safe.all()
+    _, places, result = drive(config, 1.0, first, jax.random.key(1))
+    assert result.safe.all()
     assert nearest(places).min() >= RADIUS
     assert np.median(np.linalg.norm(places[-1] - GOAL, axis=-1)) < 0.6  # and they get there
 
 
 def test_the_worst_case_of_following_a_policy():
     """The action now, then the policy's: from 0 by 1 or 1.1 a step, cost a tenth of s' plus a."""
-    know = known(lambda s, a, t: 0.0, lambda s, a, t: t / 10 + a)
+    task_model = known(lambda s, a, t: 0.0, lambda s, a, t: t / 10 + a)
     policy = lambda obs, key: obs / 10
     act, first = jnp.array([[0.5], [-1.0]]), jnp.array([[0.0], [1.0]])
     for horizon, hold in ((1, 1), (3, 1), (2, 2)):
         config = PlannerConfig(horizon=horizon, hold=hold, particles=2)
-        found = jax.jit(
+        result = jax.jit(
             lambda key, config=config: worst_cost(
-                config, know, BOX, line(2), first, act, policy, key
+                config, task_model, BOX, line(2), first, act, policy, key
             )
         )(jax.random.key(0))
         for n in range(2):
@@ -346,7 +348,7 @@ def test_the_worst_case_of_following_a_policy():
                 a = float(act[n, 0]) if t == 0 else s / 10
                 s += 1.1
                 total += s / 10 + a
-            np.testing.assert_allclose(found[n], total, rtol=1e-5)
+            np.testing.assert_allclose(result[n], total, rtol=1e-5)
 
 
 def test_actions_that_cannot_be_planned_are_refused():
@@ -373,6 +375,6 @@ def test_actions_that_cannot_be_planned_are_refused():
         ("particles", 2.5, "a whole number"),
     ],
 )
-def test_impossible_settings_are_told_by_name(field, value, right):
+def test_invalid_settings_are_named(field, value, right):
     with pytest.raises(ValueError, match=f"{field}=.*{right}"):
         PlannerConfig(**{field: value})

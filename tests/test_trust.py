@@ -26,14 +26,14 @@ def model(std: float):
 @partial(jax.jit, static_argnames=("reward", "rollouts"))
 def ratio(key, std_model, new, old, reward, rollouts=8):
     """The performance ratio of always doing `new` over always doing `old`."""
-    knowledge = BlackBox(1, terminates=False, reward_fn=reward, cost_fn=lambda s, a, t: a)
+    task_model = BlackBox(1, terminates=False, reward_fn=reward, cost_fn=lambda s, a, t: a)
 
     def score(action):
         policy = lambda obs, key: jnp.full((rollouts, 1), action)
 
         def within(member):
             start = jnp.zeros((rollouts, 1))
-            seen, _ = imagine(knowledge, ACTIONS, std_model, policy, start, 3, key, member)
+            seen, _ = imagine(task_model, ACTIONS, std_model, policy, start, 3, key, member)
             return seen.returns().mean()
 
         return within
@@ -73,16 +73,16 @@ def test_members_disagree_where_their_worlds_do():
 def test_equal_policies_win_half_of_the_time():
     """+0.3 and -0.3 mirror each other in a world whose noise and drifts are symmetric."""
     keys = jax.random.split(jax.random.key(1), 600)
-    found = jax.vmap(lambda k: ratio(k, model(1.0), 0.3, -0.3, near_zero, rollouts=4))(keys)
-    assert np.mean(np.asarray(found)) == pytest.approx(0.5, abs=0.07)
-    assert 0.0 in found and 1.0 in found
+    result = jax.vmap(lambda k: ratio(k, model(1.0), 0.3, -0.3, near_zero, rollouts=4))(keys)
+    assert np.mean(np.asarray(result)) == pytest.approx(0.5, abs=0.07)
+    assert 0.0 in result and 1.0 in result
 
 
 def test_common_luck_lets_a_tiny_improvement_be_seen():
     """A gain of 0.006 under noise of about 4: unpaired scores would call it a coin toss."""
     keys = jax.random.split(jax.random.key(2), 100)
-    found = jax.vmap(lambda k: ratio(k, model(1.0), 0.001, 0.0, forward, rollouts=1))(keys)
-    assert (np.asarray(found) == 1.0).all()
+    result = jax.vmap(lambda k: ratio(k, model(1.0), 0.001, 0.0, forward, rollouts=1))(keys)
+    assert (np.asarray(result) == 1.0).all()
 
 
 def test_the_gap_over_three_batches_by_hand():
@@ -129,5 +129,5 @@ def test_costs_are_put_right_by_the_gap_and_never_negative():
 )
 def test_real_and_imagined_cost_have_parted(real, error, imagined, apart):
     one = lambda x: jnp.array([x])
-    found = trust.mismatched(one(real), one(error), one(imagined), one(18.0))
-    assert found.tolist() == [apart]
+    result = trust.mismatched(one(real), one(error), one(imagined), one(18.0))
+    assert result.tolist() == [apart]

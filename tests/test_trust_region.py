@@ -31,8 +31,8 @@ def problem(seed: int, n: int = 4):
 
 def our_step(h, g, b, c):
     v, w = np.linalg.solve(h, g), np.linalg.solve(h, b)
-    found = solve_dual(g @ v, b @ v, b @ w, c)
-    return -(float(found.of_v) * v + float(found.of_w) * w), found
+    result = solve_dual(g @ v, b @ v, b @ w, c)
+    return -(float(result.of_v) * v + float(result.of_w) * w), result
 
 
 def reference_step(h, g, b=None, c=0.0):
@@ -48,7 +48,7 @@ def reference_step(h, g, b=None, c=0.0):
         row, gap = back.T @ b / size, c / size
         bounds += [{"type": "ineq", "fun": lambda y: -gap - row @ y, "jac": lambda _: -row}]
         start = -gap * row  # meets the limit exactly
-    found = minimize(
+    result = minimize(
         lambda y: slope @ y,
         start,
         jac=lambda _: slope,
@@ -58,8 +58,8 @@ def reference_step(h, g, b=None, c=0.0):
     )
     # It may call a point that it cannot improve a failure; that it is the best is for the caller,
     # who compares both ways.
-    assert all(bound["fun"](found.x) > -1e-6 for bound in bounds)
-    return back @ found.x
+    assert all(bound["fun"](result.x) > -1e-6 for bound in bounds)
+    return back @ result.x
 
 
 def reach(h, b) -> float:
@@ -75,13 +75,13 @@ fuzz = lambda *strategies: (
 
 
 def check_best(h, g, b, c):
-    ours, found = our_step(h, g, b, c)
+    ours, result = our_step(h, g, b, c)
     best = reference_step(h, g, b, c)
     scale = reach(h, g)
     assert g @ ours == pytest.approx(g @ best, abs=2e-4 * scale)
     assert c + b @ ours <= 2e-4 * reach(h, b)
     assert ours @ h @ ours <= 2 * DELTA * 1.001
-    return found
+    return result
 
 
 @fuzz(st.floats(0.0, 0.97))
@@ -101,16 +101,16 @@ def test_dual_above_the_limit(seed, share):
 @fuzz(st.floats(1.03, 5.0))
 def test_dual_where_every_step_is_safe(seed, share):
     h, g, b = problem(seed)
-    found = check_best(h, g, b, -share * reach(h, b))
-    assert not found.binding and not found.recovery and float(found.nu) == 0.0
+    result = check_best(h, g, b, -share * reach(h, b))
+    assert not result.binding and not result.recovery and float(result.nu) == 0.0
 
 
 @fuzz(st.floats(1.03, 5.0))
 def test_dual_where_no_step_is_safe(seed, share):
     """The cost falls as much as it can: scipy minimises b'x alone."""
     h, g, b = problem(seed)
-    ours, found = our_step(h, g, b, share * reach(h, b))
-    assert found.recovery and not found.binding
+    ours, result = our_step(h, g, b, share * reach(h, b))
+    assert result.recovery and not result.binding
     assert b @ ours == pytest.approx(b @ reference_step(h, b), abs=2e-4 * reach(h, b))
 
 
@@ -118,8 +118,8 @@ def test_dual_where_no_step_is_safe(seed, share):
 def test_dual_where_the_cost_does_not_respond(seed, c):
     """Then the constraint can be neither kept nor broken: the step is the one for the reward."""
     h, g, b = problem(seed)
-    ours, found = our_step(h, g, 1e-6 * b / reach(h, b), c)
-    assert not found.binding and not found.recovery
+    ours, result = our_step(h, g, 1e-6 * b / reach(h, b), c)
+    assert not result.binding and not result.recovery
     best = reference_step(h, g)
     assert g @ ours == pytest.approx(g @ best, abs=2e-4 * reach(h, g))
 
@@ -146,10 +146,10 @@ def test_the_price_of_a_binding_constraint():
     """H = I, g = (-1, 0), b = (1, 0), delta = 0.5, c = -0.6: go 0.6 along the first axis and use
     the rest sideways, where nothing is to be gained. With g = (-1, -1) by hand: x = (0.6, 0.8),
     -g = lambda x + nu b, so lambda = 1 / 0.8 and nu = 1 - 0.6 / 0.8."""
-    found = dual.solve(jnp.array(2.0), jnp.array(-1.0), jnp.array(1.0), jnp.array(-0.6), 0.5)
-    assert float(found.of_v) == pytest.approx(0.8)
-    assert float(found.nu) == pytest.approx(0.25)
-    x = -(found.of_v * np.array([-1.0, -1.0]) + found.of_w * np.array([1.0, 0.0]))
+    result = dual.solve(jnp.array(2.0), jnp.array(-1.0), jnp.array(1.0), jnp.array(-0.6), 0.5)
+    assert float(result.of_v) == pytest.approx(0.8)
+    assert float(result.nu) == pytest.approx(0.25)
+    x = -(result.of_v * np.array([-1.0, -1.0]) + result.of_w * np.array([1.0, 0.0]))
     np.testing.assert_allclose(x, [0.6, 0.8], atol=1e-6)
 
 
@@ -251,13 +251,13 @@ def test_a_kl_that_is_not_finite_shrinks_the_step(bad):
     search = lambda step: trust_region.search(
         TrustRegionConfig(), region, step, lambda judged: judged.reward >= 0
     )
-    found, metrics = search(jnp.ones(1))
-    np.testing.assert_allclose(found, [0.512], rtol=1e-6)
+    result, metrics = search(jnp.ones(1))
+    np.testing.assert_allclose(result, [0.512], rtol=1e-6)
     assert float(metrics["step_share"]) == pytest.approx(0.512)
     # All ten tries fail, or the step itself is no number: the policy stays as it is.
     for step in (jnp.full(1, 100.0), jnp.full(1, bad), jnp.full(1, -1.0)):
-        found, metrics = search(step)
-        np.testing.assert_array_equal(found, [0.0])
+        result, metrics = search(step)
+        np.testing.assert_array_equal(result, [0.0])
         assert float(metrics["step_share"]) == 0.0
 
 

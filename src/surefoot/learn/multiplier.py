@@ -1,11 +1,11 @@
 """Lagrange multipliers: one per constraint, raised while its cost exceeds its limit.
 
-`RULES` holds one class per update rule. A new rule is a class with `init`, `value` and `update`,
-an entry in `RULES` and a name in `MultiplierConfig.kind`.
+A new update rule is an entry in `RULES`, and its name in `MultiplierConfig.kind`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple
 
 import equinox as eqx
 import jax
@@ -73,112 +73,6 @@ class MultiplierState(eqx.Module):
     memory: optax.OptState | PIDMemory | None
 
 
-class Rule(Protocol):
-    """An update rule; `start` and `value` are lambda, one per constraint."""
-
-    def init(self, config: MultiplierConfig, start: Vector) -> MultiplierState: ...
-    def value(self, state: MultiplierState) -> Vector: ...
-    def update(
-        self, config: MultiplierConfig, state: MultiplierState, cost: Vector, limit: Vector
-    ) -> MultiplierState: ...
-
-
-class Projected:
-    """Gradient ascent on lambda, projected onto [0, maximum]."""
-
-    def init(self, config: MultiplierConfig, start: Vector) -> MultiplierState:
-        return MultiplierState(start, None)
-
-    def value(self, state: MultiplierState) -> Vector:
-        return state.raw
-
-    def update(
-        self, config: MultiplierConfig, state: MultiplierState, cost: Vector, limit: Vector
-    ) -> MultiplierState:
-        step = config.learning_rate * _violation(config, cost, limit)
-        return MultiplierState(_project(config, state.raw + step), None)
-
-
-class Softplus:
-    """Adam on z, where lambda = softplus(z)."""
-
-    def init(self, config: MultiplierConfig, start: Vector) -> MultiplierState:
-        raw = _inverse_softplus(start)
-        return MultiplierState(raw, optax.adam(config.learning_rate).init(raw))
-
-    def value(self, state: MultiplierState) -> Vector:
-        return jax.nn.softplus(state.raw)
-
-    def update(
-        self, config: MultiplierConfig, state: MultiplierState, cost: Vector, limit: Vector
-    ) -> MultiplierState:
-        memory, violation = state.memory, _violation(config, cost, limit)
-        assert memory is not None and not isinstance(memory, PIDMemory)
-        step, moments = optax.adam(config.learning_rate).update(-violation, memory)
-        z = state.raw + jnp.asarray(step)
-        if config.maximum is not None:
-            z = jnp.minimum(z, _inverse_softplus(jnp.float32(config.maximum)))
-        return MultiplierState(z, moments)
-
-
-class PID:
-    """PID control (Stooke et al., 2020), with averages that start at the first cost.
-
-    If they started at zero, the first measurements would count as a steep rise.
-    """
-
-    def init(self, config: MultiplierConfig, start: Vector) -> MultiplierState:
-        zeros = jnp.zeros(len(start), jnp.float32)
-        history = jnp.zeros((config.derivative_delay, len(start)), jnp.float32)
-        memory = PIDMemory(start, zeros, history, jnp.zeros((), jnp.int32))
-        return MultiplierState(start, memory)
-
-    def value(self, state: MultiplierState) -> Vector:
-        return state.raw
-
-    def update(
-        self, config: MultiplierConfig, state: MultiplierState, cost: Vector, limit: Vector
-    ) -> MultiplierState:
-        memory, unit = state.memory, _unit(limit)
-        assert isinstance(memory, PIDMemory)
-        cost, limit = cost / unit, limit / unit
-        first = memory.updates == 0
-        mixed = config.smoothing * memory.smoothed + (1 - config.smoothing) * cost
-        smoothed = jnp.where(first, cost, mixed)
-        history = jnp.where(first, jnp.broadcast_to(cost, memory.history.shape), memory.history)
-        rise = jnp.maximum(smoothed - history[0], 0.0)
-        integral = _project(config, memory.integral + config.integral_gain * (cost - limit))
-        proportional = config.proportional_gain * (smoothed - limit)
-        raw = proportional + integral + config.derivative_gain * rise
-        history = jnp.concatenate([history[1:], smoothed[None]])
-        memory = PIDMemory(integral, smoothed, history, memory.updates + 1)
-        return MultiplierState(_project(config, raw), memory)
-
-
-RULES: dict[str, Rule] = {"projected": Projected(), "softplus": Softplus(), "pid": PID()}
-
-
-def init(config: MultiplierConfig, k: int) -> MultiplierState:
-    """Multipliers of k constraints, all at `config.initial`."""
-    return RULES[config.kind].init(config, jnp.full(k, config.initial, jnp.float32))
-
-
-def value(config: MultiplierConfig, state: MultiplierState) -> Vector:
-    """Lambda, one per constraint."""
-    return RULES[config.kind].value(state)
-
-
-def update(
-    config: MultiplierConfig, state: MultiplierState, cost: Vector, limit: Vector
-) -> MultiplierState:
-    """Update lambda from the measured costs J_C and their limits d; it grows where J_C > d.
-
-    `cost` is the limited return in the units of the limit, such as the undiscounted cost of an
-    episode. It must not be a surrogate.
-    """
-    return RULES[config.kind].update(config, state, cost, limit)
-
-
 def _unit(limit: Vector) -> Vector:
     """The limit, or 1 where it is 0 and so defines no unit."""
     return jnp.where(limit > 0, limit, 1.0)
@@ -194,3 +88,100 @@ def _project(config: MultiplierConfig, lam: Vector) -> Vector:
 
 def _inverse_softplus(y: Float[Array, "*k"]) -> Float[Array, "*k"]:
     return y + jnp.log(-jnp.expm1(-y))
+
+
+def _project_init(config: MultiplierConfig, start: Vector) -> MultiplierState:
+    return MultiplierState(start, None)
+
+
+def _project_update(
+    config: MultiplierConfig, state: MultiplierState, cost: Vector, limit: Vector
+) -> MultiplierState:
+    """Gradient ascent on lambda, projected onto [0, maximum]."""
+    step = config.learning_rate * _violation(config, cost, limit)
+    return MultiplierState(_project(config, state.raw + step), None)
+
+
+def _softplus_init(config: MultiplierConfig, start: Vector) -> MultiplierState:
+    raw = _inverse_softplus(start)
+    return MultiplierState(raw, optax.adam(config.learning_rate).init(raw))
+
+
+def _softplus_update(
+    config: MultiplierConfig, state: MultiplierState, cost: Vector, limit: Vector
+) -> MultiplierState:
+    """Adam on z, where lambda = softplus(z)."""
+    memory, violation = state.memory, _violation(config, cost, limit)
+    assert memory is not None and not isinstance(memory, PIDMemory)
+    step, moments = optax.adam(config.learning_rate).update(-violation, memory)
+    z = state.raw + jnp.asarray(step)
+    if config.maximum is not None:
+        z = jnp.minimum(z, _inverse_softplus(jnp.float32(config.maximum)))
+    return MultiplierState(z, moments)
+
+
+def _pid_init(config: MultiplierConfig, start: Vector) -> MultiplierState:
+    history = jnp.zeros((config.derivative_delay, len(start)), jnp.float32)
+    memory = PIDMemory(start, jnp.zeros_like(start), history, jnp.zeros((), jnp.int32))
+    return MultiplierState(start, memory)
+
+
+def _pid_update(
+    config: MultiplierConfig, state: MultiplierState, cost: Vector, limit: Vector
+) -> MultiplierState:
+    """PID control (Stooke et al., 2020), with averages that start at the first cost.
+
+    If they started at zero, the first measurements would count as a steep rise.
+    """
+    memory, unit = state.memory, _unit(limit)
+    assert isinstance(memory, PIDMemory)
+    cost, limit = cost / unit, limit / unit
+    first = memory.updates == 0
+    mixed = config.smoothing * memory.smoothed + (1 - config.smoothing) * cost
+    smoothed = jnp.where(first, cost, mixed)
+    history = jnp.where(first, jnp.broadcast_to(cost, memory.history.shape), memory.history)
+    rise = jnp.maximum(smoothed - history[0], 0.0)
+    integral = _project(config, memory.integral + config.integral_gain * (cost - limit))
+    raw = config.proportional_gain * (smoothed - limit) + integral + config.derivative_gain * rise
+    history = jnp.concatenate([history[1:], smoothed[None]])
+    memory = PIDMemory(integral, smoothed, history, memory.updates + 1)
+    return MultiplierState(_project(config, raw), memory)
+
+
+class Rule(NamedTuple):
+    """An update rule."""
+
+    init: Callable[[MultiplierConfig, Vector], MultiplierState]
+    """The state at a value of lambda."""
+    value: Callable[[Vector], Vector]
+    """Lambda from `MultiplierState.raw`."""
+    update: Callable[[MultiplierConfig, MultiplierState, Vector, Vector], MultiplierState]
+    """The state after measuring costs, given their limits."""
+
+
+RULES = {
+    "projected": Rule(_project_init, lambda raw: raw, _project_update),
+    "softplus": Rule(_softplus_init, jax.nn.softplus, _softplus_update),
+    "pid": Rule(_pid_init, lambda raw: raw, _pid_update),
+}
+
+
+def init(config: MultiplierConfig, k: int) -> MultiplierState:
+    """Multipliers of k constraints, all at `config.initial`."""
+    return RULES[config.kind].init(config, jnp.full(k, config.initial, jnp.float32))
+
+
+def value(config: MultiplierConfig, state: MultiplierState) -> Vector:
+    """Lambda, one per constraint."""
+    return RULES[config.kind].value(state.raw)
+
+
+def update(
+    config: MultiplierConfig, state: MultiplierState, cost: Vector, limit: Vector
+) -> MultiplierState:
+    """Update lambda from the measured costs J_C and their limits d; it grows where J_C > d.
+
+    `cost` is the limited return in the units of the limit, such as the undiscounted cost of an
+    episode. It must not be a surrogate.
+    """
+    return RULES[config.kind].update(config, state, cost, limit)

@@ -58,25 +58,14 @@ class TrustRegionConfig:
         check(self)
         check_log_std(self)
 
-    @property
-    def minibatches(self) -> int:
-        """The critics take full-batch steps."""
-        return 1
-
-    @property
-    def max_grad_norm(self) -> None:
-        """Gradients are not clipped."""
-        return None
+    # Settings of `ActorCriticConfig` without a choice: full-batch critic steps on returns.
+    minibatches = 1
+    max_grad_norm = None
+    scale_costs = False
 
     @property
     def value_targets(self) -> TargetKind:
-        """The critics regress on the bootstrapped return."""
         return "return"
-
-    @property
-    def scale_costs(self) -> bool:
-        """Cost advantages keep their scale, which the constraint is measured in."""
-        return False
 
     @property
     def ppo(self) -> "TrustRegionConfig":

@@ -33,7 +33,7 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
     "relu": jax.nn.relu,
 }
 LogVariance = Annotated[float, Range(least=-80, most=80)]
-"""Beyond these bounds a variance is not a normal float32."""
+"""A variance within these bounds is representable in single precision."""
 Prediction = tuple[Float[Array, "*n B D"], Float[Array, "*n B D"], Float[Array, "*n B b"]]
 """Mean, spread and logits of B rows."""
 
