@@ -31,7 +31,7 @@ from surefoot.world.ensemble import EnsembleConfig
 from surefoot.world.planner import PlannerConfig
 
 PPO = PPOConfig(hidden=(8,), epochs=2, critic_epochs=2, minibatches=2, normalise_observations=True)
-REAL = {"cost_limit": 1.0, "steps_per_epoch": 40}
+REAL = {"cost_limit": (1.0,), "steps_per_epoch": 40}
 SAC = SACLearnerConfig(hidden=(8,), batch_size=16)
 OFF = {
     "environments": 2,
@@ -56,7 +56,7 @@ TINY = {
         ensemble=EnsembleConfig(members=3, elites=2, hidden=(8,), max_steps=20), **OFF,
     ),
     "mbppo-lagrangian": MBPPOConfig(
-        cost_limit=1.0, episodes=2, model="ego", horizon=5, rollouts=12, carry=0.5,
+        cost_limit=(1.0,), episodes=2, model="ego", horizon=5, rollouts=12, carry=0.5,
         replay_share=0.25, passes=3, pr_rollouts=6, pr_horizon=5, ppo=PPO,
         ensemble=EnsembleConfig(members=3, elites=3, hidden=(8,), max_steps=20),
     ),
