@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.algorithms.algorithm import ALGORITHMS, Algorithm, algorithm_of
+from surefoot.algorithms.collect import uses_state
 from surefoot.algorithms.trainer import Problem
 from surefoot.core.config import changed, did_you_mean
 from surefoot.core.spaces import action_spec
@@ -107,7 +108,8 @@ def new_setup(
     names = tuple(env.cost_names)
     config = replace(config, cost_limit=limits_by_name(limits, names, task.name))
     setup = replace(setup, config=config)
-    setup.problem(env, 1)  # a model that does not fit is reported before a folder exists
+    # A model that does not fit is reported before a folder exists.
+    uses_state(env, setup.problem(env, 1).model)
     return setup
 
 
