@@ -6,15 +6,17 @@ from surefoot.algorithms.collect import draw_from
 from surefoot.runs.setup import new_setup
 
 
-def new_training(config, source, seeds=(0,), options=None, make_model=None, saved=None):
-    """A run of the config's algorithm at its beginning, or continued from a snapshot.
-
-    `source` is whatever `find_task` takes, such as the class of an environment.
-    """
-    setup = new_setup(
+def setup_of(config, source, seeds=(0,), options=None, make_model=None):
+    """The setup of a whole config on whatever `find_task` takes, such as an environment's class."""
+    return new_setup(
         source, algorithm_of(config), "default", "cpu", seeds, config, {}, options or {},
         make_model=make_model,
     )  # fmt: skip
+
+
+def new_training(config, source, seeds=(0,), options=None, make_model=None, saved=None):
+    """A run of the config's algorithm at its beginning, or continued from a snapshot."""
+    setup = setup_of(config, source, seeds, options, make_model)
     steps = setup.problem(setup.make_envs(1), 1).episode_steps
     environments = setup.algorithm.environments(setup.config, steps)
     env = setup.make_envs(len(seeds) * environments)

@@ -89,6 +89,7 @@ def test_a_run_on_a_black_box():
     assert row["planned_cost"] > 0 and row["safe_plans"] < 1
 
 
+@pytest.mark.slow
 def test_a_run_is_evaluated_with_its_planner(tmp_path, call):
     """At its end, with the state in memory; afterwards the same from the checkpoint."""
     run = start("safe-loop", tmp_path / "run", 2)
@@ -157,7 +158,7 @@ def test_a_safe_plan_is_preferred():
 
 
 def test_a_planner_keeps_each_plan_within_the_wall():
-    """The plans themselves: all steps together stay this side of the wall and earn what they can."""
+    """All steps together stay this side of the wall, and earn what they can."""
     _, state = line()
     planning = SafeLoopTrainer(CONFIG, LINE).planning()
     learner, key = state.sac.learner, jax.random.key(1)
@@ -197,5 +198,5 @@ def test_bad_settings(change, message):
 
 
 def test_an_unknown_model_is_refused():
-    with pytest.raises(ValueError, match="model='lidar' is unknown.*black-box"):
+    with pytest.raises(ValueError, match=r"model='lidar' is unknown.*black-box"):
         in_memory.new_training(replace(TINY_LOOP, model="lidar"), "PointGoal", options=TASK)
