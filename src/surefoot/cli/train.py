@@ -67,7 +67,8 @@ def train(argv: list[str]) -> int:
             quiet: Show no progress.
         """
         settings = dict(vars(config))
-        limits = named_limits or settings.pop("cost_limit") or None
+        numbers = settings.pop("cost_limit")
+        limits = named_limits or numbers or None
         path = runs.train(
             task, algorithm, preset, seeds, seed, out_, task_options=_options(env), cost=cost,
             cost_limit=limits, loggers=loggers, checkpoint_every=checkpoint_every, keep=keep,
