@@ -166,7 +166,7 @@ def test_nested_settings_keep_the_other_values_of_the_preset(algorithm, changes)
     ("changes", "message"),
     [
         ({"ppo": {"clop": 0.1}}, "no field 'clop'.*did you mean clip"),
-        ({"ppo.clip": 2.0}, "clip=2.0 must be"),
+        ({"ppo.clip": 2.0}, "clip ?= ?2.0"),
         ({"pppo.clip": 0.1}, "no field 'pppo'.*did you mean ppo"),
         ({"steps.clip": 0.1}, "steps=2000000 has no fields"),
     ],
@@ -216,6 +216,13 @@ def test_limits_of_a_run(limit):
     assert setup({}, config, "trpo-lagrangian", two_costs).config.cost_limit == (1.0, 1.0)
     with pytest.raises(ValueError, match=r"two_costs has no limit for first, second"):
         setup({}, TRPOLagrangianConfig(), "trpo-lagrangian", two_costs)
+
+
+def test_limits_by_name_on_the_command_line(call):
+    code, _, err = call("train", "PointGoal", "--cost-limit", "hazrds=7", "--quiet")
+    assert code == 2 and "cost_limit='hazrds'" in err and "did you mean hazards" in err
+    code, _, err = call("train", "PointGoal", "--cost-limit", "hazards=much", "--quiet")
+    assert code == 2 and "'hazards=much' must be NAME=NUMBER" in err
 
 
 class OfStates(BlackBox):
