@@ -1,4 +1,4 @@
-"""How fast imagination is, and that one state at a time is imagined as many together are."""
+"""The speed of imagination; one state at a time gives the same steps as many together."""
 
 import json
 from types import SimpleNamespace
@@ -9,19 +9,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from harness import TINY
-from linear_world import ACTIONS, COST, PUSH, REWARD, TASK_MODEL, TURN, model, system
-from surefoot.algorithms.mbppo_lagrangian import World
+from linear_world import ACTIONS, COST, KNOWLEDGE, PUSH, REWARD, TURN, model, system
+from surefoot.algorithms.trainer import Problem
 from surefoot.benchmark import imagination as benchmark_imagination
+from surefoot.runs.setup import new_setup
 
 
 def test_one_state_at_a_time_is_the_same_world():
     """All members but the elite promise nonsense."""
     nonsense = 1e3 * np.ones((3, 4))
     ensemble = eqx.tree_at(lambda e: e.elites, model(nonsense, system(), nonsense), jnp.array([1]))
-    world = World(TASK_MODEL, ACTIONS, 20)
+    problem = Problem((0,), 1, 20, 2, ACTIONS, ("cost",), KNOWLEDGE)
     policy = SimpleNamespace(sample=lambda obs, key: obs[:, :1] - obs[:, 1:])
     now, s, key = jnp.array([0.4, -0.7]), np.array([0.4, -0.7]), jax.random.key(0)
-    step = jax.jit(lambda *args: benchmark_imagination.one_step(world, policy, *args))
+    step = jax.jit(lambda *args: benchmark_imagination.one_step(problem, policy, *args))
     for _ in range(5):
         now, reward, cost, key = step(ensemble, now, key)
         x = np.append(s, np.clip(s[0] - s[1], -0.5, 0.5))
@@ -31,15 +32,19 @@ def test_one_state_at_a_time_is_the_same_world():
 
 
 def test_benchmark_imagination_as_a_user_types_it(call, monkeypatch):
-    tiny = TINY["mbppo-lagrangian"]
-    asked = []
-    monkeypatch.setattr(benchmark_imagination, "preset", lambda *words: asked.append(words) or tiny)
+    requests = []
+
+    def tiny_setup(task, algorithm, preset, device, seeds, config, changes, options):
+        requests.append((task, algorithm, preset, device))
+        return new_setup(task, algorithm, preset, device, seeds, TINY[algorithm], changes, options)
+
+    monkeypatch.setattr(benchmark_imagination, "new_setup", tiny_setup)
     monkeypatch.setattr(benchmark_imagination, "SECONDS", 0.05)
     monkeypatch.setattr(benchmark_imagination, "WINDOWS", 2)
     code, out, err = call("benchmark", "imagination", "--json")
     assert code == 0 and not err
     row = json.loads(out)
-    assert asked == [("mbppo-lagrangian", "default", "PointGoal", jax.default_backend())]
+    assert requests == [("PointGoal", "mbppo-lagrangian", "default", jax.default_backend())]
     assert row["members"] == 3 and "12 rollouts of 5 steps" in row["together"]
     both = row["steps_per_second"], row["one_at_a_time_steps_per_second"]
     assert row["ratio"] == both[0] / both[1] and min(both) > 0
@@ -48,7 +53,7 @@ def test_benchmark_imagination_as_a_user_types_it(call, monkeypatch):
     assert code == 2 and "did you mean PointGoal" in err
 
 
-def test_thefastest_window_counts(monkeypatch):
+def test_the_fastest_window_counts(monkeypatch):
     """Calls of 2, 4, 1 and 3 seconds in windows of one call each; the first one compiles."""
     clock, calls = [0.0], iter((9.0, 2.0, 4.0, 1.0, 3.0))
 

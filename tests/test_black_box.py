@@ -5,13 +5,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from surefoot.algorithms import mbppo_lagrangian, ppo_lagrangian
-from surefoot.algorithms.mbppo_lagrangian import MBPPOConfig
+import in_memory
+from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.envs.gym.adapters import adapt
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
-from surefoot.use.evaluate import evaluate_policy
 from surefoot.world.black_box import BlackBox
 from surefoot.world.ensemble import EnsembleConfig
 from surefoot.world.model import targets_of
@@ -19,7 +18,7 @@ from toys import Drift, TwoState, drift_offset
 
 DRIFT = MBPPOConfig(
     steps=800,
-    cost_limit=72.0,
+    cost_limit=(72.0,),
     episodes=8,
     model="black-box",
     horizon=20,
@@ -49,22 +48,14 @@ DRIFT = MBPPOConfig(
 )
 
 
-def of_observations(env) -> BlackBox:
-    return BlackBox(env.single_observation_space.shape[0], tuple(env.cost_names))
-
-
 def solve(config, make, seed=0):
     """The policy after training, as it acts in numpy."""
-    makes = lambda n, _: make(n)
-    if isinstance(config, MBPPOConfig):
-        *_, last = mbppo_lagrangian.epochs(config, makes, of_observations, [seed])
-    else:
-        *_, last = ppo_lagrangian.epochs(config, makes, [seed])
+    *_, last = in_memory.epochs(config, make, [seed])
     return last.policy
 
 
 def evaluate(make, policy, limit, episodes):
-    return evaluate_policy(make(episodes), policy, [0], episodes, 77, limit)
+    return in_memory.evaluate_policy(make(episodes), policy, [0], episodes, 77, limit)
 
 
 def drifts(n):
@@ -79,9 +70,9 @@ def test_drift_is_followed_at_the_constrained_distance():
     assert np.mean(offsets) == pytest.approx(drift_offset(72.0), abs=0.15)
     assert np.std(offsets) < 0.15
     result = evaluate(drifts, policy, 72.0, 200)
-    assert result["cost"] <= 1.05 * 72.0
+    assert result.cost <= 1.05 * 72.0
     # The optimum itself costs 20 * 0.4^2 = 3.2 of reward, and the policy's noise some more.
-    assert result["reward"] > -8.0
+    assert result.reward > -8.0
 
 
 def two_states(n):
@@ -107,14 +98,14 @@ TWO_MULTIPLIER = MultiplierConfig(
 TWO = {
     "ppo-lagrangian": PPOLagrangianConfig(
         steps=50 * 64 * 20,
-        cost_limit=TWO_LIMIT,
+        cost_limit=(TWO_LIMIT,),
         steps_per_epoch=64 * 20,
         ppo=TWO_PPO,
         multiplier=TWO_MULTIPLIER,
     ),
     "mbppo-lagrangian": MBPPOConfig(
         steps=5 * 16 * 20,
-        cost_limit=TWO_LIMIT,
+        cost_limit=(TWO_LIMIT,),
         episodes=16,
         model="black-box",
         horizon=20,
@@ -148,11 +139,11 @@ def test_the_linear_program_of_two_states():
 @pytest.mark.parametrize("algorithm", TWO)
 def test_two_states_are_solved_to_the_linear_program(algorithm):
     result = evaluate(two_states, solve(TWO[algorithm], two_states), TWO_LIMIT, 1000)
-    assert result["cost"] <= 1.05 * TWO_LIMIT
+    assert result.cost <= 1.05 * TWO_LIMIT
     # Chance earns 7.7 at a cost of 8, no limit 13.4 at 16.9.
-    assert result["reward"] >= 0.94 * TwoState.optimum(TWO_LIMIT)
+    assert result.reward >= 0.94 * TwoState.optimum(TWO_LIMIT)
     # Nobody earns more than the program at the cost paid; the mean of 1000 episodes is off by 0.05.
-    assert result["reward"] <= TwoState.optimum(result["cost"]) + 0.15
+    assert result.reward <= TwoState.optimum(result.cost) + 0.15
 
 
 def test_a_known_cost_is_the_environments_own():
@@ -221,14 +212,14 @@ def test_the_true_target_leads_to_the_true_outcome(options, gaussian, binary):
 def test_ends_that_were_never_seen_are_not_imagined():
     """Drift never terminates. A model that gave each step a chance of 1 % to end would lose a
     tenth of the imagined cost: here the same policy's real and imagined cost agree."""
-    first = next(mbppo_lagrangian.epochs(DRIFT, lambda n, _: drifts(n), of_observations, [3]))
+    first = next(in_memory.epochs(DRIFT, drifts, [3]))
     row = first.metrics[0]
     assert row["imagined_cost_before"] == pytest.approx(row["cost"], rel=0.05)
 
 
 PENDULUM = MBPPOConfig(
     steps=6400,
-    cost_limit=40.0,
+    cost_limit=(40.0,),
     episodes=4,
     model="black-box",
     horizon=40,
@@ -266,5 +257,5 @@ def pendulums(n):
 def test_pendulum_swings_up_on_a_torque_budget():
     """Random torques earn about -1200 at a cost of 100; without a limit the cost is about 59."""
     result = evaluate(pendulums, solve(PENDULUM, pendulums), 40.0, 50)
-    assert result["cost"] <= 40.0
-    assert result["reward"] > -400.0
+    assert result.cost <= 40.0
+    assert result.reward > -400.0

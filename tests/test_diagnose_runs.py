@@ -8,9 +8,9 @@ import pytest
 import surefoot
 from harness import TASK, TINY
 from surefoot.envs.gym.adapters import adapt
+from surefoot.envs.task import TASKS
 from surefoot.runs.checkpoint import list_checkpoints
-from surefoot.runs.train import task_model
-from surefoot.world.black_box import BlackBox
+from surefoot.world.model import BlackBox
 from toys import Drift, TwoState
 from untrained import untrained_run
 
@@ -30,26 +30,29 @@ def test_diagnose_as_a_user_types_it(task, model_name, tmp_path, call):
     if model_name == "black-box":
         options["observation"] = "reference"
     env = surefoot.make(task, **options)
-    run = untrained_run(tmp_path / "run", env, task, model_name, task_options=options)
+    run = untrained_run(tmp_path / "run", task, model_name, options=options)
     code, out, err = call("diagnose", str(run), "--episodes=2", "--horizon=6", "--json")
     assert code == 0 and not err
-    found = json.loads(out)
-    know = task_model(env, model_name)
-    assert [row["seed"] for row in found["seeds"]] == [3, 4]
-    assert found["horizon"] == 6 and found["steps"] == [1, 2, 5, 6]
-    assert len(found["outputs"]) == know.target_size == len(found["one_step"]["rmse"])
-    assert len(found["binary_outputs"]) == know.binary_size == len(found["binary"]["loss"])
-    for one in [found, *found["seeds"]]:
-        assert np.shape(one["rollouts"]["feature_errors"]) == (4, know.feature_size)
+    result = json.loads(out)
+    if model_name == "black-box":
+        model = BlackBox(env.single_observation_space.shape[0], env.cost_names)
+    else:
+        model = TASKS[task].models[model_name](env)
+    assert [row["seed"] for row in result["seeds"]] == [3, 4]
+    assert result["horizon"] == 6 and result["steps"] == [1, 2, 5, 6]
+    assert len(result["outputs"]) == model.target_size == len(result["one_step"]["rmse"])
+    assert len(result["binary_outputs"]) == model.binary_size == len(result["binary"]["loss"])
+    for one in [result, *result["seeds"]]:
+        assert np.shape(one["rollouts"]["feature_errors"]) == (4, model.feature_size)
         assert all(0 <= share <= 1 for share in one["one_step"]["coverage_90"])
     for part, name in (("one_step", "rmse"), ("rollouts", "error"), ("costs", "imagined")):
-        by_seed = [row[part][name] for row in found["seeds"]]
-        np.testing.assert_allclose(found[part][name], np.mean(by_seed, 0), rtol=1e-6)
+        by_seed = [row[part][name] for row in result["seeds"]]
+        np.testing.assert_allclose(result[part][name], np.mean(by_seed, 0), rtol=1e-6)
     assert (run / "diagnosis.png").stat().st_size > 10_000
 
 
 def test_diagnose_prints_every_output_and_seed(tmp_path, call):
-    run = untrained_run(tmp_path / "run", surefoot.make("RCCar", **TASK), "RCCar", "ego")
+    run = untrained_run(tmp_path / "run", "RCCar", "ego")
     code, out, _ = call("diagnose", str(run), "--episodes=1")
     assert code == 0
     lines = out.splitlines()
@@ -57,8 +60,8 @@ def test_diagnose_prints_every_output_and_seed(tmp_path, call):
         (line,) = [line for line in lines if line.startswith(name + " ")]
         assert line.count("%") == 4
     (steps,) = [line for line in lines if line.startswith("after steps")]
-    assert steps.split()[2:] == ["1", "2", "5"]  # the run's own horizon is 5
-    for seed in ("seed 3", "seed 4", "seed all"):
+    assert steps.split()[2:] == ["1", "2", "5"]  # the run's horizon is 5
+    for seed in ("seed 3", "seed 4", "seed mean"):
         assert sum(line.startswith(seed) for line in lines) == 2
     assert f"figure: {run / 'diagnosis.png'}" in out
     assert call("diagnose", str(run), "--episodes=1")[1] == out  # the same episodes every time
@@ -70,42 +73,42 @@ def test_diagnose_a_run_that_was_trained(tmp_path):
         "PointGoal", config=TINY["mbppo-lagrangian"], out=tmp_path / "run", seeds=2, quiet=True,
         steps=80, task_options=TASK,
     )  # fmt: skip
-    found = surefoot.diagnose(run, episodes=2)
-    assert found["epoch"] == 2 and found["real_steps"] == 80 and len(found["seeds"]) == 2
-    assert found["known"][0] == "initial states"
+    result = surefoot.diagnose(run, episodes=2)
+    assert result["epoch"] == 2 and result["real_steps"] == 80 and len(result["seeds"]) == 2
+    assert result["known"][0] == "initial states"
 
 
-def test_environments_of_your_own(tmp_path, call):
+def test_a_users_environment(tmp_path, call):
     make_env = lambda n: adapt(Drift, cost="cost", num_envs=n)
-    run = untrained_run(tmp_path / "run", make_env(1), None)
-    found = surefoot.diagnose(run, episodes=2, make_env=make_env)
-    assert found["outputs"] == ["observation 0", "reward", "cost"]
-    assert found["binary_outputs"] == ["end"] and found["binary"]["real_rate"] == [0.0]
+    run = untrained_run(tmp_path / "run", make_env)
+    result = surefoot.diagnose(run, episodes=2, make_env=make_env)
+    assert result["outputs"] == ["observation 0", "reward", "cost"]
+    assert result["binary_outputs"] == ["end"] and result["binary"]["real_rate"] == [0.0]
     code, _, err = call("diagnose", str(run))
-    assert code == 2 and "from Python" in err and "make_env=..." in err
-    told = lambda env: BlackBox(1, cost_fn=lambda s, a, t: a)
-    with pytest.raises(ValueError, match=r"was told \[\], not \['cost'\]"):
-        surefoot.diagnose(run, make_env=make_env, knowledge=told)
+    assert code == 2 and "Python function" in err and "make_env" in err
+    known = lambda env: BlackBox(1, cost_fn=lambda s, a, t: a)
+    with pytest.raises(ValueError, match=r"knows \[\], not \['cost'\]"):
+        surefoot.diagnose(run, make_env=make_env, known=known)
 
 
 @pytest.mark.slow
-def test_environments_of_your_own_with_choices(tmp_path):
+def test_a_users_environment_with_discrete_actions(tmp_path):
     choices = lambda n: adapt(TwoState, cost="cost", num_envs=n)
-    run = untrained_run(tmp_path / "choices", choices(1), None)
+    run = untrained_run(tmp_path / "choices", choices)
     assert surefoot.diagnose(run, episodes=2, make_env=choices)["steps"] == [1, 2, 5]
 
 
-def test_what_cannot_be_diagnosed_says_why(tmp_path, call):
+def test_what_cannot_be_diagnosed_is_explained(tmp_path, call):
     code, _, err = call("diagnose", str(tmp_path / "nowhere"))
     assert code == 2 and "there is no such folder" in err
     (tmp_path / "empty").mkdir()
     code, _, err = call("diagnose", str(tmp_path / "empty"))
     assert code == 2 and "no checkpoint that can be read: there is none" in err
     env = surefoot.make("RCCar", **TASK)
-    free = untrained_run(tmp_path / "free", env, "RCCar", "ego", algorithm="cpo")
+    free = untrained_run(tmp_path / "free", "RCCar", algorithm="cpo")
     code, _, err = call("diagnose", str(free))
-    assert code == 2 and "has no model to diagnose" in err and "cpo" in err
-    run = untrained_run(tmp_path / "run", env, "RCCar", "ego")
+    assert code == 2 and "has no model to diagnose" in err and "CPO" in err
+    run = untrained_run(tmp_path / "run", "RCCar", "ego")
     with pytest.raises(ValueError, match="trained on the task RCCar"):
         surefoot.diagnose(run, make_env=lambda n: env)
     for words in (("--episodes=0",), ("--horizon=0",), ("--horizon=21",), ("--seed=-1",)):
@@ -115,6 +118,6 @@ def test_what_cannot_be_diagnosed_says_why(tmp_path, call):
     path.write_bytes(path.read_bytes()[:-1])
     code, _, err = call("diagnose", str(run))
     assert code == 2 and "is damaged" in err
-    odd = untrained_run(tmp_path / "odd", env, "RCCar", "ego", seeds="three")
+    odd = untrained_run(tmp_path / "odd", "RCCar", "ego", seeds="three")
     code, _, err = call("diagnose", str(odd))
     assert code == 2 and "seeds='three' must be a list of whole numbers" in err

@@ -1,4 +1,4 @@
-"""The training loop: repeatable, seed by seed alike, and safe against its own failures."""
+"""MBPPO-Lagrangian in the training loop: repeatable, independent of other seeds, fault-proof."""
 
 from dataclasses import replace
 
@@ -6,28 +6,31 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from surefoot.algorithms.common import TrainingFault
 
+import in_memory
 import surefoot
-from surefoot.algorithms import mbppo_host, mbppo_lagrangian, ppo_lagrangian
-from surefoot.algorithms.collect import Episodes, Experience
+from surefoot.algorithms import mbppo_lagrangian
+from surefoot.algorithms.experience import Episodes, Experience
+from surefoot.algorithms.loop import TrainingFault
 from surefoot.algorithms.mbppo_config import MBPPOConfig
+from surefoot.algorithms.mbppo_trainer import real_batch
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
+from surefoot.algorithms.trainer import Problem
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved
-from surefoot.envs.gym.adapters import adapt
+from surefoot.core.spaces import ActionSpec
 from surefoot.learn import ppo
+from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
-from surefoot.runs import train as runs
 from surefoot.runs.checkpoint import newest_sound
-from surefoot.world.black_box import BlackBox
+from surefoot.runs.folder import RunFolder
 from surefoot.world.ensemble import EnsembleConfig
-from toys import Drift
+from toys import Drift, two_costs
 
 STEPS = 20
 TINY = MBPPOConfig(
     steps=2 * 2 * STEPS,
-    cost_limit=1.0,
+    cost_limit=(1.0,),
     episodes=2,
     model="ego",
     horizon=5,
@@ -50,19 +53,15 @@ OWN = replace(TINY, model="black-box")
 
 def epochs(config, seeds):
     """On PointGoal with short episodes."""
-    make = lambda n, model: surefoot.make(
-        "PointGoal",
-        num_envs=n,
-        max_episode_steps=STEPS,
-        observation=model if model != "black-box" else "ego",
-    )
-    know = lambda env: runs.task_model(env, config.model)
-    return mbppo_lagrangian.epochs(config, make, know, seeds)
+    options = {"max_episode_steps": STEPS}
+    if config.model == "black-box":
+        options["observation"] = "ego"
+    return in_memory.epochs(config, "PointGoal", seeds, options)
 
 
-def own_epochs(config, seeds, env=Drift):
-    know = lambda env: BlackBox(env.single_observation_space.shape[0])
-    return mbppo_lagrangian.epochs(config, lambda n, _: adapt(env, num_envs=n), know, seeds)
+def learned(epoch):
+    """The state after an epoch."""
+    return epoch.snapshot.trainer["state"]
 
 
 def plain(tree):
@@ -77,7 +76,7 @@ def test_the_same_seed_gives_the_same_run_bit_for_bit():
     assert len(first) == 2
     for one, two in zip(first, second, strict=True):
         np.testing.assert_equal(one.metrics, two.metrics)
-        for a, b in zip(plain(one.state), plain(two.state), strict=True):
+        for a, b in zip(plain(learned(one)), plain(learned(two)), strict=True):
             np.testing.assert_array_equal(a, b)
 
 
@@ -94,7 +93,7 @@ def test_a_seed_among_four_is_the_seed_alone():
         np.testing.assert_allclose(ours[name], theirs[name], rtol=1e-3, atol=1e-4, err_msg=name)
     others = {row["reward"] for row in together.metrics}
     assert len(others) == 4
-    for a, b in zip(plain(alone.state.learner), plain(together.state.learner), strict=True):
+    for a, b in zip(plain(learned(alone).learner), plain(learned(together).learner), strict=True):
         np.testing.assert_allclose(a[0], b[3], atol=1e-4)
 
 
@@ -127,19 +126,21 @@ def test_real_segments_never_run_over_the_end_of_an_episode():
         episodes=[Episodes(np.ones(4), np.array([[1.0], [2.0], [3.0], [6.0]]), np.full(4, 3))],
     )
     config = replace(TINY, horizon=horizon, rollouts=600, real_share=0.5)
-    real = mbppo_host.real_batch(config, experience, 12)
-    np.testing.assert_allclose(real["cost"], [[3.0]])
-    np.testing.assert_allclose(real["cost_error"], [[np.std([1, 2, 3, 6], ddof=1) / 2]])
-    segments = real["segment_obs"][0]
+    problem = Problem((0,), width, 12, 2, ActionSpec(2), ("cost",))
+    real = real_batch(config, problem, experience, 0)
+    np.testing.assert_allclose(real.cost, [[3.0]])
+    np.testing.assert_allclose(real.cost_error, [[np.std([1, 2, 3, 6], ddof=1) / 2]])
+    assert real.segments.weight == 1
+    segments = real.segments.obs[0]
     assert segments.shape == (horizon, 300, 2)
     allowed = {(t, 0) for t in (3, 4, 8)} | {(t, 1) for t in range(9)}
     assert {tuple(map(int, start)) for start in segments[0]} == allowed
     later = np.arange(horizon)[:, None, None] * [1, 0]
     np.testing.assert_array_equal(segments, segments[:1] + later)
-    np.testing.assert_array_equal(real["segment_action"][0], segments * 10)
-    np.testing.assert_array_equal(real["segment_reward"][0], segments[..., 0] + 0.5)
-    np.testing.assert_array_equal(real["segment_cost"][0], segments[..., :1] + 0.25)
-    np.testing.assert_array_equal(real["segment_last"][0], segments[-1] + 100)
+    np.testing.assert_array_equal(real.segments.action[0], segments * 10)
+    np.testing.assert_array_equal(real.segments.reward[0], segments[..., 0] + 0.5)
+    np.testing.assert_array_equal(real.segments.cost[0], segments[..., :1] + 0.25)
+    np.testing.assert_array_equal(real.segments.last_obs[0], segments[-1] + 100)
 
 
 @pytest.mark.parametrize("ratio", [0.0, 1.0])
@@ -147,16 +148,16 @@ def test_practice_that_does_not_help_is_undone_whole(monkeypatch, ratio):
     """Policy, critics, both Adams and the multiplier: all as before, or all moved on."""
     monkeypatch.setattr(mbppo_lagrangian, "improvement", lambda *_: jnp.asarray(ratio))
     config = replace(OWN, gate="reward", passes=2)
-    (before,) = own_epochs(replace(config, steps=2 * STEPS), [0])
-    _, after = own_epochs(config, [0])
+    (before,) = in_memory.epochs(replace(config, steps=2 * STEPS), Drift)
+    _, after = in_memory.epochs(config, Drift)
     assert [row["passes"] for row in (before.metrics[0], after.metrics[0])] == [2 * ratio] * 2
     same = [
         bool((a == b).all())
-        for a, b in zip(plain(before.state.learner), plain(after.state.learner), strict=True)
+        for a, b in zip(plain(learned(before).learner), plain(learned(after).learner), strict=True)
     ]
     assert all(same) if ratio == 0 else not any(same)
     if ratio == 0:
-        learner = after.state.learner
+        learner = learned(after).learner
         np.testing.assert_array_equal(learner.multiplier.raw, [[config.multiplier.initial]])
         moments = plain((learner.actor_moments, learner.critic_moments))
         assert not any(np.any(m) for m in moments)
@@ -172,7 +173,7 @@ class Huge(Drift):
 
 def test_numbers_out_of_range_stop_training_and_name_the_seed():
     with pytest.raises(TrainingFault, match=r"seed 5: .* epoch 1\. Try a smaller"):
-        list(own_epochs(OWN, [5], Huge))
+        list(in_memory.epochs(OWN, Huge, [5]))
 
 
 @pytest.fixture
@@ -190,36 +191,66 @@ def poisoned(monkeypatch):
 
 def test_a_poisoned_learner_stops_training_and_names_its_seed(poisoned):
     with pytest.raises(TrainingFault, match=r"seed 5: .* epoch 1\. Try"):
-        next(own_epochs(replace(OWN, passes=1), [5, 6]))
+        next(in_memory.epochs(replace(OWN, passes=1), Drift, [5, 6]))
 
 
 def test_a_poisoned_learner_stops_training_without_a_model_too(poisoned):
-    config = PPOLagrangianConfig(steps=40, steps_per_epoch=40, ppo=OWN.ppo)
-    make = lambda n, _: adapt(Drift, num_envs=n)
-    with pytest.raises(TrainingFault, match=r"seed 5: .* epoch 1 .* Try"):
-        next(ppo_lagrangian.epochs(config, make, [5, 6]))
+    config = PPOLagrangianConfig(steps=40, cost_limit=(1.0,), steps_per_epoch=40, ppo=OWN.ppo)
+    with pytest.raises(TrainingFault, match=r"seed 5: .* epoch 1\. Try"):
+        next(in_memory.epochs(config, Drift, [5, 6]))
 
 
-def test_what_was_written_before_a_fault_is_intact(monkeypatch, tmp_path):
-    real = mbppo_lagrangian.epochs
+class LaterHuge(Drift):
+    """Well-behaved in the first episode only."""
+
+    episode = 0
+
+    def reset(self, **kwargs):
+        self.episode += 1
+        return super().reset(**kwargs)
+
+    def step(self, action):
+        obs, reward, *rest = super().step(action)
+        return obs, 1e30 * reward if self.episode > 1 else reward, *rest
+
+
+def test_what_was_written_before_a_fault_is_intact(tmp_path):
     good = []
-
-    def breaks_down(*args):
-        good.append(next(real(*args)))
-        yield good[0]
-        raise TrainingFault("seed 0: it broke")
-
-    monkeypatch.setattr(mbppo_lagrangian, "epochs", breaks_down)
     out = tmp_path / "run"
-    with pytest.raises(TrainingFault, match="it broke"):
-        runs.train(lambda n: adapt(Drift, num_envs=n), out=out, config=OWN, quiet=True)
-    assert runs.RunFolder(out).read_json("result.json") == {"failed": "seed 0: it broke"}
+    with pytest.raises(TrainingFault, match=r"seed 0: .* epoch 2"):
+        surefoot.train(
+            LaterHuge, out=out, config=OWN, quiet=True, on_epoch=lambda epoch: good.append(epoch)
+        )
+    (first,) = good
+    assert RunFolder(out).read_json("result.json")["failed"].startswith("seed 0: ")
     written = Policy.load(out / "policy.npz")
-    for a, b in zip(written.weights, good[0].policy.weights, strict=True):
+    for a, b in zip(written.weights, first.policy.weights, strict=True):
         np.testing.assert_array_equal(a, b)
     checkpoint, _ = newest_sound(out / "checkpoints")
-    state = Saved(checkpoint.arrays).like("state", good[0].state)
+    state = Saved(checkpoint.arrays).like("trainer/state", learned(first))
     assert checkpoint.meta["epoch"] == 1
-    for a, b in zip(plain(state), plain(good[0].state), strict=True):
+    for a, b in zip(plain(state), plain(learned(first)), strict=True):
         np.testing.assert_array_equal(a, b)
-    assert len(runs.RunFolder(out).read_metrics()) == 1
+    assert len(RunFolder(out).read_metrics()) == 1
+
+
+def test_each_multiplier_follows_its_own_limit():
+    """Imagined costs of both constraints are alike, their limits are not: only one rises."""
+    free, strict = 1e6, 1e-3
+    config = replace(
+        OWN,
+        steps=2 * STEPS,
+        cost_limit=(free, strict),
+        beta=1.0,
+        multiplier=MultiplierConfig(kind="projected", initial=1.0, learning_rate=1e-6),
+    )
+    (epoch,) = in_memory.epochs(config, two_costs)
+    (row,) = epoch.metrics
+    raw = np.asarray(learned(epoch).learner.multiplier.raw)
+    assert raw.shape == (1, 2) and raw[0, 0] < 1.0 < raw[0, 1]
+    assert row["lambda_first"] == pytest.approx(raw[0, 0])
+    assert row["lambda_second"] == pytest.approx(raw[0, 1])
+    assert (row["cost_limit_first"], row["cost_limit_second"]) == (free, strict)
+    # Without a suffix: the constraint worst kept.
+    for name in ("cost", "cost_limit", "lambda", "imagined_cost", "imagined_cost_before"):
+        assert row[name] == row[f"{name}_second"] != row[f"{name}_first"]

@@ -1,5 +1,6 @@
 """TRPO-Lagrangian and CPO on problems with known answers, and seeds as an axis."""
 
+from dataclasses import replace
 from functools import partial
 
 import equinox as eqx
@@ -8,11 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
-from surefoot.algorithms.model_free import Measured, Sizes
 
+import in_memory
 from surefoot.algorithms import cpo, ppo_lagrangian, trpo_lagrangian
 from surefoot.algorithms.cpo import CPOConfig
+from surefoot.algorithms.on_policy import Measured
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
+from surefoot.algorithms.trainer import Problem
 from surefoot.algorithms.trpo_lagrangian import TRPOLagrangianConfig
 from surefoot.core.spaces import ActionSpec
 from surefoot.envs.gym.adapters import adapt
@@ -21,22 +24,21 @@ from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.networks import Actor
 from surefoot.learn.ppo import Batch, Rows
 from surefoot.learn.trust_region import TrustRegionConfig
-from surefoot.use.evaluate import evaluate_policy
 from toys import BANDIT_PPO, Drift, Script, TwoState
 
-BANDIT = Sizes(1, ActionSpec(1, low=(-9.0,), high=(9.0,)), 1)
+BANDIT = Problem((0,), 512, 1, 1, ActionSpec(1, low=(-9.0,), high=(9.0,)), ("cost",))
 REGION = TrustRegionConfig(hidden=(8,), critic_epochs=1, initial_log_std=-1.0, minimum_log_std=-1.0)
 FROM_ZERO = MultiplierConfig(initial=0.0)
 ALGORITHMS = {
     "ppo-lagrangian": (
         ppo_lagrangian,
-        PPOLagrangianConfig(cost_limit=1.0, ppo=BANDIT_PPO, multiplier=FROM_ZERO),
+        PPOLagrangianConfig(cost_limit=(1.0,), ppo=BANDIT_PPO, multiplier=FROM_ZERO),
     ),
     "trpo-lagrangian": (
         trpo_lagrangian,
-        TRPOLagrangianConfig(cost_limit=1.0, trpo=REGION, multiplier=FROM_ZERO),
+        TRPOLagrangianConfig(cost_limit=(1.0,), trpo=REGION, multiplier=FROM_ZERO),
     ),
-    "cpo": (cpo, CPOConfig(cost_limit=1.0, cpo=REGION)),
+    "cpo": (cpo, CPOConfig(cost_limit=(1.0,), cpo=REGION)),
 }
 
 
@@ -85,17 +87,17 @@ def test_cpo_recovers_from_beyond_the_limit():
     assert metrics["recovery"][-20:].mean() < 0.3 and metrics["binding"][-20:].mean() > 0.5
 
 
-def test_doubt_changes_nothing_where_there_is_none():
+def test_signal_scaling_changes_nothing_without_noise():
     """A bandit's gradient is nearly all signal."""
-    config = CPOConfig(cost_limit=1.0, cpo=REGION, doubt=True)
+    config = CPOConfig(cost_limit=(1.0,), cpo=REGION, signal_scaling=True)
     mode, metrics = play_bandit(cpo, config, rounds=400)
     assert mode[-100:].mean() == pytest.approx(1.0, abs=0.1)
-    assert metrics["believed"].min() > 0.9
+    assert metrics["signal_fraction"].min() > 0.9
 
 
 @pytest.mark.parametrize(("signal", "least", "most"), [(0.0, 0.05, 0.4), (0.3, 0.5, 0.9)])
-def test_halves_tell_signal_from_noise(signal, least, most):
-    """30 environments whose costs go up and down together all along, as those of episodes do.
+def test_halves_separate_signal_from_noise(signal, least, most):
+    """30 environments, each with a constant of its own in its costs, as in long episodes.
 
     The cost of an action is `signal` times its first part, the rest has nothing to do with it.
     """
@@ -115,8 +117,8 @@ def test_halves_tell_signal_from_noise(signal, least, most):
     region = trust_region.around(REGION, actor, rows)
     b = jax.grad(lambda p: region.judge(p).cost[0])(region.here)
     s = b @ trust_region.solve(REGION, region, b)
-    found = cpo.share_of_signal(REGION, actor, rows, cpo.halves(40, 30), s)
-    assert least <= float(found) <= most
+    fraction = cpo.signal_fraction(REGION, actor, rows, cpo.halves(40, 30), s)
+    assert least <= float(fraction) <= most
 
 
 def test_halves_are_of_environments_or_of_time():
@@ -126,7 +128,7 @@ def test_halves_are_of_environments_or_of_time():
 
 def test_cpo_measures_its_limit_per_step():
     """(3.75 - 4) / 25 and (3.875 - 4) / 12.5 are the same; (3.75 - 4) / 1 leaves more room."""
-    config = CPOConfig(cost_limit=4.0, cpo=TrustRegionConfig(hidden=(4,), critic_epochs=1))
+    config = CPOConfig(cost_limit=(4.0,), cpo=TrustRegionConfig(hidden=(4,), critic_epochs=1))
     state = cpo.init(config, BANDIT, jax.random.key(0))
     obs, over = jnp.ones((1, 64, 1)), jnp.ones((1, 64), bool)
     action = state.learner.sample(obs, jax.random.key(1))
@@ -146,7 +148,7 @@ TWO_LIMIT = 6.0
 TWO = {
     "trpo-lagrangian": TRPOLagrangianConfig(
         steps=90 * 64 * 20,
-        cost_limit=TWO_LIMIT,
+        cost_limit=(TWO_LIMIT,),
         steps_per_epoch=64 * 20,
         trpo=TrustRegionConfig(
             gamma=0.95, gae_lambda=0.9, hidden=(16,), delta=0.015, critic_epochs=20,
@@ -159,7 +161,7 @@ TWO = {
     ),
     "cpo": CPOConfig(
         steps=50 * 64 * 20,
-        cost_limit=TWO_LIMIT,
+        cost_limit=(TWO_LIMIT,),
         steps_per_epoch=64 * 20,
         cpo=TrustRegionConfig(
             gamma=0.95, gae_lambda=0.9, hidden=(16,), delta=0.03, critic_epochs=20,
@@ -167,36 +169,31 @@ TWO = {
         ),
     ),
 }  # fmt: skip
-FILES = {"trpo-lagrangian": trpo_lagrangian, "cpo": cpo}
-
-
-def two_states(n, _=None):
-    return adapt(TwoState, num_envs=n)
 
 
 @pytest.mark.parametrize("name", TWO)
 def test_two_states_are_solved_to_the_linear_program(name):
-    *_, last = FILES[name].epochs(TWO[name], two_states, [0])
-    found = evaluate_policy(two_states(1000), last.policy, [0], 1000, 77, TWO_LIMIT)
-    assert found["cost"] <= 1.05 * TWO_LIMIT
-    assert found["reward"] >= 0.94 * TwoState.optimum(TWO_LIMIT)
-    assert found["reward"] <= TwoState.optimum(found["cost"]) + 0.15
+    *_, last = in_memory.epochs(TWO[name], TwoState)
+    env = adapt(TwoState, num_envs=1000)
+    result = in_memory.evaluate_policy(env, last.policy, [0], 1000, 77, TWO_LIMIT)
+    assert result.cost <= 1.05 * TWO_LIMIT
+    assert result.reward >= 0.94 * TwoState.optimum(TWO_LIMIT)
+    assert result.reward <= TwoState.optimum(result.cost) + 0.15
 
 
 SHORT = TrustRegionConfig(hidden=(8,), critic_epochs=2, normalise_observations=True)
 SHORTS = {
     "trpo-lagrangian": TRPOLagrangianConfig(
-        steps=240, cost_limit=50.0, steps_per_epoch=80, trpo=SHORT
+        steps=240, cost_limit=(50.0,), steps_per_epoch=80, trpo=SHORT
     ),
-    "cpo": CPOConfig(steps=240, cost_limit=50.0, steps_per_epoch=80, cpo=SHORT),
+    "cpo": CPOConfig(steps=240, cost_limit=(50.0,), steps_per_epoch=80, cpo=SHORT),
 }
 
 
 @pytest.mark.parametrize("name", SHORTS)
 def test_a_seed_learns_the_same_beside_another(name):
-    make = lambda n, _: adapt(Drift, num_envs=n)
-    *_, both = FILES[name].epochs(SHORTS[name], make, [3, 4])
-    *_, alone = FILES[name].epochs(SHORTS[name], make, [4])
+    *_, both = in_memory.epochs(SHORTS[name], Drift, [3, 4])
+    *_, alone = in_memory.epochs(SHORTS[name], Drift, [4])
     assert both.number == 3 and [row["seed"] for row in both.metrics] == [3, 4]
     for a, b in zip(both.policy.weights, alone.policy.weights, strict=True):
         np.testing.assert_allclose(a[1], b[0], atol=2e-3)
@@ -212,22 +209,49 @@ class Two(Script):
         return *rest, {"cost": np.array([1.0, 2.0])}
 
 
-def two_costs(n, _):
+def two_costs(n):
     return adapt(Two, cost_names=("a", "b"), num_envs=n)
 
 
 def test_cpo_refuses_several_constraints():
-    config = CPOConfig(steps=12, steps_per_epoch=12)
-    with pytest.raises(ValueError, match=r"cost_names: the environment has 2 costs.*cpo.*one"):
-        next(cpo.epochs(config, two_costs, [0]))
+    config = CPOConfig(steps=12, cost_limit=(9.0,), steps_per_epoch=12)
+    with pytest.raises(ValueError, match=r"cost_names=\('a', 'b'\): cpo .* one constraint"):
+        next(in_memory.epochs(config, two_costs))
 
 
-def test_trpo_prices_several_constraints():
-    """Costs of 6 and 12 per episode against 9: the first price falls from 1, the second rises."""
-    prices = MultiplierConfig(kind="projected", learning_rate=0.1)
-    config = TRPOLagrangianConfig(
-        steps=12, cost_limit=9.0, steps_per_epoch=12, trpo=SHORT, multiplier=prices
-    )
-    first = next(trpo_lagrangian.epochs(config, two_costs, [0]))
-    np.testing.assert_allclose(first.state.learner.multiplier.raw, [[0.7, 1.3]], rtol=1e-5)
-    assert first.metrics[0]["lambda"] == pytest.approx(2.0)
+MULTIPLIER = MultiplierConfig(kind="projected", learning_rate=0.1)
+PRICED = {
+    "trpo-lagrangian": TRPOLagrangianConfig(
+        steps=12, cost_limit=(9.0,), steps_per_epoch=12, trpo=SHORT, multiplier=MULTIPLIER
+    ),
+    "ppo-lagrangian": PPOLagrangianConfig(
+        steps=12, cost_limit=(9.0,), steps_per_epoch=12, ppo=BANDIT_PPO, multiplier=MULTIPLIER
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PRICED)
+def test_one_limit_holds_for_each_constraint(name):
+    """Costs of 6 and 12 per episode against 9: the first multiplier falls from 1, the other rises.
+
+    `cost`, `cost_limit` and `lambda` are those of the constraint worst kept.
+    """
+    first = next(in_memory.epochs(PRICED[name], two_costs))
+    learner = first.snapshot.trainer["state"].learner
+    np.testing.assert_allclose(learner.multiplier.raw, [[0.7, 1.3]], rtol=1e-5)
+    (row,) = first.metrics
+    assert (row["cost"], row["cost_a"], row["cost_b"]) == (12.0, 6.0, 12.0)
+    assert row["cost_limit"] == row["cost_limit_a"] == row["cost_limit_b"] == 9.0
+    assert (row["lambda_a"], row["lambda_b"]) == pytest.approx((0.7, 1.3))
+    assert row["lambda"] == row["lambda_b"]
+
+
+@pytest.mark.parametrize("name", PRICED)
+def test_each_multiplier_follows_its_own_limit(name):
+    """Costs of 6 and 12 per episode against 4 and 20: now the first rises and the other falls."""
+    config = replace(PRICED[name], cost_limit=(4.0, 20.0))
+    (row,) = next(in_memory.epochs(config, two_costs)).metrics
+    assert (row["lambda_a"], row["lambda_b"]) == pytest.approx((1.2, 0.2))
+    assert (row["cost_limit_a"], row["cost_limit_b"]) == (4.0, 20.0)
+    # 2 above 4 is worse than 8 below 20.
+    assert (row["cost"], row["cost_limit"], row["lambda"]) == (6.0, 4.0, row["lambda_a"])

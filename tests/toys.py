@@ -6,6 +6,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 from scipy.optimize import linprog
 
+from surefoot.envs.gym.adapters import adapt
 from surefoot.learn.ppo import PPOConfig
 from surefoot.world.ensemble import Ensemble, Members
 
@@ -53,6 +54,18 @@ class Drift(gym.Env):
 def drift_offset(limit: float) -> float:
     """a*(s) - s of `Drift`."""
     return limit / Drift.max_episode_steps - 4.0
+
+
+class TwoCosts(Drift):
+    """With two constraints: its cost, and twice as much."""
+
+    def step(self, action):
+        *rest, info = super().step(action)
+        return *rest, {"first": info["cost"], "second": 2 * info["cost"]}
+
+
+def two_costs(num_envs: int):
+    return adapt(TwoCosts, cost=("first", "second"), num_envs=num_envs)
 
 
 class TwoState(gym.Env):

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from surefoot.algorithms.trainer import Problem, Trainer
 from surefoot.core.config import NonNegative, Range, changed, check_choice
 from surefoot.core.registry import Registry
-from surefoot.envs.task import Task
+from surefoot.envs.task import BLACK_BOX, Task
 
 BUILTIN = {
     "mbppo-lagrangian": "surefoot.algorithms.mbppo_trainer:ALGORITHM",
@@ -86,9 +86,10 @@ class Algorithm:
         overrides = self.presets[name].of(task.name, device)
         if name == "default":
             overrides |= task.presets.get(self.name, {})
-        if self.uses_model and "model" in overrides and overrides["model"] not in task.models:
-            overrides["model"] = "black-box"
-        return changed(self.config(), overrides)
+        config = changed(self.config(), overrides)
+        if self.uses_model and config.model not in task.models:
+            config = changed(config, {"model": BLACK_BOX})
+        return config
 
     def sees(self, config: Any) -> str:
         """The name of the model or observation that decides what the policy sees."""

@@ -44,6 +44,18 @@ Actor = Callable[[Now], np.ndarray]
 """Actions [S, n, …] for what is seen now."""
 
 
+def uses_state(env: Any, model: TaskModel | None) -> bool:
+    """Whether a model takes true states; a ValueError if the environments have none."""
+    if model is None or model.takes_observations:
+        return False
+    if not (hasattr(env, "state") and hasattr(env, "outcome")):
+        raise ValueError(
+            f"model={type(model).__name__} takes true states, but the environment has no "
+            f"`state()` and `outcome`; see surefoot.envs.base.TaskEnv"
+        )
+    return True
+
+
 class _Step(NamedTuple):
     """One step of all environments: arrays [S * n, …]."""
 
@@ -70,12 +82,7 @@ class Collector:
                 f"{env.num_envs} environments cannot serve {len(seeds)} seeds with {per_seed} each"
             )
         self.env, self.seeds, self.per_seed, self.model = env, list(seeds), per_seed, model
-        self._uses_state = model is not None and not model.takes_observations
-        if self._uses_state and not (hasattr(env, "state") and hasattr(env, "outcome")):
-            raise ValueError(
-                f"model={type(model).__name__} takes true states, but the environment has no "
-                f"`state()` and `outcome`; see surefoot.envs.base.TaskEnv"
-            )
+        self._uses_state = uses_state(env, model)
         self.rngs = [np.random.default_rng([seed, 1]) for seed in seeds]
         self.obs = self._reset(environment_seeds(seeds, per_seed))
         self._starts = [deque(seed, maxlen=RECENT_STARTS) for seed in self._split(self.obs)]

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Key
 from surefoot.algorithms.collect import Actor, Now
 from surefoot.algorithms.seeds import over_seeds
 from surefoot.algorithms.trainer import Planning, Problem
-from surefoot.core.config import check_choice
+from surefoot.core.config import check_choice, to_dict
 from surefoot.world import planner
 from surefoot.world.ensemble import Ensemble
 from surefoot.world.planner import Plan, PlannerConfig
@@ -101,6 +101,10 @@ class PlannedActor:
             share(self._safe, self._followed),
             share(self._plans, self._seconds),
         )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The mode, the report and the planner's settings in plain values."""
+        return {"how": self._mode, **self.report()._asdict(), "planner": to_dict(self._config)}
 
     def _follow(self, plan: Plan, where: Bool[np.ndarray, "S n"], action: Any) -> np.ndarray:
         """The plan's actions `where` it is followed, elsewhere `action`."""

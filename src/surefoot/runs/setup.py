@@ -11,6 +11,7 @@ from surefoot.algorithms.algorithm import (
     algorithm_of,
     register_algorithm,
 )
+from surefoot.algorithms.collect import uses_state
 from surefoot.algorithms.trainer import Problem
 from surefoot.core.config import changed, did_you_mean
 from surefoot.core.registry import absolute_reference
@@ -116,7 +117,8 @@ def new_setup(
     names = tuple(env.cost_names)
     config = replace(config, cost_limit=limits_by_name(limits, names, task.name))
     setup = replace(setup, config=config)
-    setup.problem(env, 1)  # a model that does not fit is reported before a folder exists
+    # A model that does not fit is reported before a folder exists.
+    uses_state(env, setup.problem(env, 1).model)
     return setup
 
 

@@ -15,7 +15,7 @@ from surefoot import __version__
 from surefoot.algorithms import loop
 from surefoot.algorithms.algorithm import CUSTOM, DEFAULT, Algorithm
 from surefoot.algorithms.collect import Actor, Generators, draw_from
-from surefoot.algorithms.evaluation import Evaluation, evaluate
+from surefoot.algorithms.evaluation import evaluate
 from surefoot.algorithms.loop import Epoch, Training
 from surefoot.algorithms.planning import PlannedActor
 from surefoot.algorithms.seeds import seed_keys
@@ -137,10 +137,10 @@ def train_to_end(
     result = drive(folder, info, loop.epochs(training), last, notes, quiet, on_epoch)
     result |= {"known": known, "device": device_name()}
     with stop_at_once(f"stopped: {how_to_finish(folder, info)}"):
-        evaluation, plans_per_second = _evaluate(setup, training)
-    if plans_per_second is not None:
-        result["plans_per_second"] = plans_per_second
-    result["evaluation"] = evaluation.to_dict()
+        evaluation = _evaluate(setup, training)
+    if "plan" in evaluation:
+        result["plans_per_second"] = evaluation["plan"].pop("plans_per_second")
+    result["evaluation"] = evaluation
     try:
         folder.write_json("result.json", result)
     except OSError as error:
@@ -151,8 +151,8 @@ def train_to_end(
     return folder.path
 
 
-def _evaluate(setup: Setup, training: Training) -> tuple[Evaluation, float | None]:
-    """Evaluate what was trained on fresh episodes, with the state in memory."""
+def _evaluate(setup: Setup, training: Training) -> dict[str, Any]:
+    """Evaluate what was trained on fresh episodes, with the state in memory; see `use.evaluate`."""
     plans = setup.algorithm.plans
     episodes = PLANNED_EPISODES if plans else EVALUATION_EPISODES
     env = setup.make_envs(len(setup.seeds) * episodes)
@@ -172,7 +172,8 @@ def _evaluate(setup: Setup, training: Training) -> tuple[Evaluation, float | Non
         env, make_actor, setup.seeds, episodes, EVALUATION_SEED, setup.config.cost_limit,
         model=training.problem.model if plans else None,
     )  # fmt: skip
-    return evaluation, planned[0].report().plans_per_second if planned else None
+    plan = {"plan": planned[0].to_dict()} if planned else {}
+    return {**evaluation.to_dict(), **plan}
 
 
 def _check_run(seeds: Any, seed: Any, checkpoint_every: Any, keep: Any) -> None:

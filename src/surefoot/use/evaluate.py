@@ -1,7 +1,7 @@
 """Evaluate a run on fresh episodes: its policies as they are, or with a planner on top."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,6 @@ class Acting:
     model: TaskModel | None
     make_actor: Any
     """`make_actor(rngs, steps)`; a planned one is kept in `planned`."""
-    planner: PlannerConfig | None = None
     planned: PlannedActor | None = None
 
 
@@ -74,9 +73,8 @@ def evaluate(
         acting.env, acting.make_actor, acting.seeds, episodes, seed, acting.cost_limits,
         deterministic, acting.model,
     ).to_dict()  # fmt: skip
-    if acting.planned is not None and acting.planner is not None:
-        report = acting.planned.report()._asdict()
-        result["plan"] = {"how": plan, **report, "planner": asdict(acting.planner)}
+    if acting.planned is not None:
+        result["plan"] = acting.planned.to_dict()
     return result
 
 
@@ -137,7 +135,7 @@ def _planning(
     env = setup.make_envs(len(chosen) * per_seed, **options)
     problem = replace(setup.problem(env, per_seed), seeds=tuple(seeds))
     policy = learned.trainer.policy().seed(chosen)
-    acting = Acting(env, seeds, setup.config.cost_limit, problem.model, None, config)
+    acting = Acting(env, seeds, setup.config.cost_limit, problem.model, None)
 
     def make_actor(rngs: Generators, steps: int) -> Actor:
         keys = seed_keys([(seed + s) % 2**32 for s in seeds])

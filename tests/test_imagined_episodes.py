@@ -1,4 +1,4 @@
-"""Episodes imagined from pass to pass, and the price of cost."""
+"""Imagined episodes that continue from pass to pass, and how cost advantages are scaled."""
 
 from dataclasses import replace
 
@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from surefoot.algorithms.mbppo_config import MBPPOConfig
-from surefoot.algorithms.mbppo_lagrangian import Dreams, World, next_dreams
+from surefoot.algorithms.mbppo_lagrangian import ImaginedEpisodes, next_rollouts
+from surefoot.algorithms.trainer import Problem
 from surefoot.core.spaces import ActionSpec
 from surefoot.learn import ppo
 from surefoot.learn.multiplier import MultiplierConfig
@@ -19,34 +20,34 @@ from surefoot.world.ensemble import EnsembleConfig
 CONFIG = MBPPOConfig(
     rollouts=8, carry=0.5, horizon=10, ensemble=EnsembleConfig(members=2, elites=2)
 )
-WORLD = World(BlackBox(1), ActionSpec(1, low=(-1.0,), high=(1.0,)), 100)
+PROBLEM = Problem((0,), 1, 100, 1, ActionSpec(1, low=(-1.0,), high=(1.0,)), ("cost",), BlackBox(1))
 
 
-def test_carried_episodes_go_on_until_they_are_over():
+def test_carried_episodes_continue_until_they_end():
     age = jnp.array([20, 100, 130, -1, 20, 100, -1, 50])
     old, fresh = jnp.arange(8.0)[:, None], 100 + jnp.arange(8.0)[:, None]
-    dreams = next_dreams(CONFIG, WORLD, Dreams(old, age), fresh, jax.random.key(0))
-    # The first four are carried: 0 goes on, 1 and 2 are over, 3 begins at a random age.
-    assert dreams.states[:, 0].tolist() == [0, 101, 102, 103, 104, 105, 106, 107]
-    assert dreams.age[:3].tolist() == [20, 0, 0]
-    assert 0 <= dreams.age[3] < 100
+    rollouts = next_rollouts(CONFIG, PROBLEM, ImaginedEpisodes(old, age), fresh, jax.random.key(0))
+    # The first four are carried: 0 continues, 1 and 2 are over, 3 begins at a random age.
+    assert rollouts.states[:, 0].tolist() == [0, 101, 102, 103, 104, 105, 106, 107]
+    assert rollouts.age[:3].tolist() == [20, 0, 0]
+    assert 0 <= rollouts.age[3] < 100
 
 
 def test_first_ages_spread_over_the_episode():
     config = replace(CONFIG, rollouts=4000, carry=0.9)
-    start = Dreams(jnp.zeros((4000, 1)), jnp.full(4000, -1))
-    dreams = next_dreams(config, WORLD, start, jnp.zeros((4000, 1)), jax.random.key(1))
-    counts = np.histogram(dreams.age[:3600], bins=10, range=(0, 100))[0]
+    start = ImaginedEpisodes(jnp.zeros((4000, 1)), jnp.full(4000, -1))
+    rollouts = next_rollouts(config, PROBLEM, start, jnp.zeros((4000, 1)), jax.random.key(1))
+    counts = np.histogram(rollouts.age[:3600], bins=10, range=(0, 100))[0]
     assert (np.abs(counts - 360) < 5 * np.sqrt(360)).all()
 
 
 def test_without_carrying_every_pass_starts_anew():
     config = replace(CONFIG, carry=0.0)
-    dreams = next_dreams(
-        config, WORLD, Dreams(jnp.zeros((8, 1)), jnp.full(8, 20)), jnp.ones((8, 1)),
+    rollouts = next_rollouts(
+        config, PROBLEM, ImaginedEpisodes(jnp.zeros((8, 1)), jnp.full(8, 20)), jnp.ones((8, 1)),
         jax.random.key(0),
     )  # fmt: skip
-    assert (dreams.states == 1).all() and (dreams.age == 0).all()
+    assert (rollouts.states == 1).all() and (rollouts.age == 0).all()
 
 
 @pytest.mark.parametrize("scaled", [False, True])

@@ -1,4 +1,4 @@
-"""A planner on top of a policy: it looks ahead, or steps in where the policy would do harm."""
+"""A planner on top of a policy: it looks ahead, or intervenes where the policy would do harm."""
 
 import json
 from pathlib import Path
@@ -11,29 +11,31 @@ import pytest
 from gymnasium.spaces import Box
 from PIL import Image
 from scipy.optimize import linprog
-from surefoot.algorithms.common import seed_keys
-from surefoot.use.model import Guide, guide_in, learned_in
-from surefoot.use.plan import Pilot, room
 
 import surefoot
 from harness import TASK, start
-from surefoot.algorithms.collect import Collector
+from in_memory import evaluate_policy
+from surefoot.algorithms.collect import Collector, Now, draw_from
+from surefoot.algorithms.planning import PlannedActor, batch_size
 from surefoot.algorithms.safe_loop import SafeLoopConfig
+from surefoot.algorithms.seeds import pick_seeds, seed_keys
+from surefoot.algorithms.trainer import Planning, Problem
 from surefoot.benchmark import planner as benchmark_planner
-from surefoot.cli.runs import plan_in_full
+from surefoot.cli.runs import full_plan_option
 from surefoot.core.policy import Policy
 from surefoot.core.spaces import action_spec
 from surefoot.envs.gym.adapters import adapt
+from surefoot.envs.task import TASKS
 from surefoot.learn.sac import SACLearnerConfig
 from surefoot.runs.checkpoint import Checkpoint, newest_sound, write_checkpoint
 from surefoot.runs.keeper import policy_in
-from surefoot.runs.train import EVALUATION_SEED, task_model
+from surefoot.runs.train import EVALUATION_SEED
+from surefoot.use import evaluate as use_evaluate
 from surefoot.use import film
-from surefoot.use import plan as lookahead
-from surefoot.use.evaluate import evaluate_policy
 from surefoot.use.film import film_run
-from surefoot.world.black_box import BlackBox
+from surefoot.use.run import load_model
 from surefoot.world.ensemble import EnsembleConfig
+from surefoot.world.model import BlackBox
 from surefoot.world.planner import PlannerConfig
 from toys import linear_ensemble
 from untrained import untrained_run
@@ -80,27 +82,44 @@ def policies():
     """Two seeds: one heads for the wall, the other away from it. Both with some noise."""
     zero = np.zeros((2, 2, 1), np.float32)
     low, high = np.array([-1.0], np.float32), np.array([1.0], np.float32)
-    return Policy((zero,), (PUSH,), np.full((2, 1), -2.0, np.float32), low, high, kind="gaussian")
+    return Policy((zero,), (PUSH,), np.full((2, 1), -2.0, np.float32), low, high)
 
 
-def pilot(filtering):
-    """A pilot under the true model."""
-    matrix = np.array([[0.0, 0.0], [DT, 0.0], [DT**2, DT]])
-    model = linear_ensemble(matrix[None], np.zeros((1, 2)), 2)
-    both = jax.tree.map(lambda x: jnp.stack([x, x]), model)
-    noisy = lambda push, obs, key: push + np.exp(-2.0) * jax.random.normal(key, (len(obs), 1))
-    guide = Guide(jnp.asarray(PUSH), noisy, lambda push, obs, key: 8 * obs[:, 0])
-    policy = policies() if filtering else None
-    actions = action_spec(Wall.action_space)
-    return Pilot(CONFIG, KNOWN, actions, both, guide, policy, seed_keys([7, 8]))
+ACTIONS = action_spec(Wall.action_space)
+MATRIX = np.array([[0.0, 0.0], [DT, 0.0], [DT**2, DT]])
 
 
-def drive(how=None):
-    """What 2 seeds x 5 carts do, [S, T, n, …], and the pilot's report."""
+def generators():
+    return [np.random.default_rng(seed) for seed in (0, 1)]
+
+
+def planned_actor(mode, rngs, n=5, on_value=lambda states: None):
+    """An actor for two seeds with n carts each that plans with the true model."""
+    exact = linear_ensemble(MATRIX[None], np.zeros((1, 2)), 2)
+
+    def value(push, obs, key):
+        on_value(len(obs))
+        return 8 * obs[:, 0]
+
+    planning = Planning(
+        jax.tree.map(lambda x: jnp.stack([x, x]), exact),
+        jnp.asarray(PUSH),
+        lambda push, obs, key: push + np.exp(-2.0) * jax.random.normal(key, (len(obs), 1)),
+        lambda push, obs, key: jnp.broadcast_to(push, (len(obs), 1)),
+        value,
+    )
+    problem = Problem((0, 1), n, 30, 2, ACTIONS, ("cost",), KNOWN)
+    policy = draw_from(policies(), rngs, n, 30)
+    return PlannedActor(CONFIG, problem, planning, mode, policy, seed_keys([7, 8]))
+
+
+def drive(mode=None):
+    """What 2 seeds x 5 carts do, [S, T, n, …], and the planner's report."""
     collector = Collector(carts(10), [0, 1], 5, KNOWN)
-    acts = None if how is None else how.take_over(collector, 30)
-    seen = collector.collect(policies(), action_spec(Wall.action_space), 30, act=acts)
-    return seen, None if how is None else how.report()
+    if mode is None:
+        return collector.collect(draw_from(policies(), collector.rngs, 5, 30), ACTIONS, 30), None
+    actor = planned_actor(mode, collector.rngs)
+    return collector.collect(actor, ACTIONS, 30), actor.report()
 
 
 @pytest.fixture(scope="module")
@@ -108,35 +127,36 @@ def alone():
     return drive()[0]
 
 
-def test_a_filter_keeps_a_bold_policy_out_and_leaves_a_safe_one_alone(alone):
-    seen, report = drive(pilot(filtering=True))
-    assert alone.cost[0].sum(0).min() > 5  # left to itself it ends in the wall
+def test_a_filter_stops_a_bold_policy_and_leaves_a_safe_one_alone(alone):
+    seen, report = drive("filter")
+    assert alone.cost[0].sum(0).min() > 5  # without a filter it ends in the wall
     assert seen.cost.sum() == 0
     np.testing.assert_array_equal(seen.action[1], alone.action[1])
     assert (seen.next_obs[0, ..., 0].max(0) > 0.6).all()  # it still goes as far as it may
     replaced = (seen.action[0] != alone.action[0]).any(-1).mean()
     assert 0.3 < replaced < 1
-    # After the first step in, a policy meets other states, but its noise is the same.
-    np.testing.assert_allclose(report["followed"], replaced / 2, atol=1e-9)
-    assert report["safe"] == 1.0 and report["plans_per_second"] > 0
+    # After the first intervention a policy meets other states, but its noise is the same.
+    np.testing.assert_allclose(report.followed, replaced / 2, atol=1e-9)
+    assert report.safe == 1.0 and report.plans_per_second > 0
 
 
-def test_only_those_in_danger_are_planned_for(monkeypatch):
-    """Of ten carts three are next to the wall: there is room for three, and all get their plans."""
-    how = pilot(filtering=True)
-    collector = Collector(carts(20), [0, 1], 10, KNOWN)
-    acts = how.take_over(collector, 30)
+def test_only_those_in_danger_are_planned_for():
+    """Of ten carts three are next to the wall: the batch has three, and all get their plans."""
+    sizes = []
     near = np.full((2, 10, 2), (-3.0, 0.0), np.float32)
     near[0, [1, 4, 8]] = 0.8, 0.3
-    monkeypatch.setattr(collector, "records", lambda: near)
-    asked, compiled = [], how._plan
-    monkeypatch.setattr(how, "_plan", lambda *args: asked.append(args[4].shape) or compiled(*args))
-    own, done = how._own(near, 0), acts(near, 0)
-    assert asked == [(2, 3, 2)]
-    changed = (done != own).any(-1)
+    now = Now(0, near, np.zeros((2, 10), bool), None, KNOWN)
+    planned_actor("look-ahead", generators(), 10, sizes.append)(now)
+    for_all = max(sizes)
+    sizes.clear()
+    actor = planned_actor("filter", generators(), 10, sizes.append)
+    action = actor(now)
+    assert max(sizes) / for_all == 3 / 10
+    own = draw_from(policies(), generators(), 10, 30)(now)
+    changed = (action != own).any(-1)
     np.testing.assert_array_equal(np.argwhere(changed), [[0, 1], [0, 4], [0, 8]])
-    assert (done[changed] < 0).all()  # they brake
-    assert how.report()["followed"] == 3 / 20
+    assert (action[changed] < 0).all()  # they brake
+    assert actor.report().followed == 3 / 20
 
 
 @pytest.mark.parametrize(
@@ -151,18 +171,18 @@ def test_only_those_in_danger_are_planned_for(monkeypatch):
         (5, 3, 3),
     ],
 )
-def test_rooms_are_few_and_large_enough(n, needed, size):
-    assert room(n, needed) == size
+def test_batch_sizes_are_few_and_large_enough(n, needed, size):
+    assert batch_size(n, needed) == size
 
 
 def test_a_look_ahead_does_better_than_its_policy_and_costs_nothing(alone):
-    seen, report = drive(pilot(filtering=False))
+    seen, report = drive("look-ahead")
     assert seen.cost.sum() == 0
     assert (seen.reward[1].sum(0) > alone.reward[1].sum(0) + 10).all()
     best = [optimum(x) for x in seen.obs[:, 0, :, 0].ravel()]
     share = seen.reward.sum(1).ravel() / best
     assert share.min() > 0.85 and share.max() < 1.001
-    assert report["followed"] == 1.0 and report["safe"] == 1.0
+    assert report.followed == 1.0 and report.safe == 1.0
 
 
 def optimum(x):
@@ -179,8 +199,8 @@ def optimum(x):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     """Two seeds that have learned nothing, on RCCar."""
-    path = tmp_path_factory.mktemp("lookahead") / "run"
-    return untrained_run(path, surefoot.make("RCCar", **TASK), "RCCar", "ego")
+    path = tmp_path_factory.mktemp("planning") / "run"
+    return untrained_run(path, "RCCar", "ego")
 
 
 SMALL = (
@@ -189,7 +209,7 @@ SMALL = (
 )  # fmt: skip
 
 
-def test_a_filter_that_has_nothing_to_fear_changes_nothing(run, call):
+def test_a_filter_with_a_high_threshold_changes_nothing(run, call):
     code, out, err = call("evaluate", str(run), "--plan=filter", *SMALL, "--planner.horizon=2",
                           "--planner.cost-threshold=1e6")  # fmt: skip
     assert code == 0 and not err
@@ -199,7 +219,8 @@ def test_a_filter_that_has_nothing_to_fear_changes_nothing(run, call):
     assert plan["planner"]["cost_threshold"] == 1e6 and plan["planner"]["samples"] == 4
     last, _ = newest_sound(run / "checkpoints")
     env = surefoot.make("RCCar", num_envs=4, **TASK)
-    assert found == evaluate_policy(env, policy_in(last), [3, 4], 2, EVALUATION_SEED, 1.0)
+    alone = evaluate_policy(env, policy_in(last), [3, 4], 2, EVALUATION_SEED, 1.0)
+    assert found == alone.to_dict()
 
 
 def test_evaluate_with_a_look_ahead_as_a_user_types_it(run, call):
@@ -224,7 +245,7 @@ def test_a_film_shows_what_is_evaluated(run, monkeypatch, how):
 
     small = PlannerConfig(samples=4, particles=1, iterations=2, fewest_safe=1, horizon=2)
     monkeypatch.setattr(film, "film_env", film_env)
-    monkeypatch.setattr(lookahead, "usual_planner", lambda info: small)
+    monkeypatch.setattr(use_evaluate, "default_planner_of", lambda info: small)
     film_run(run, 1, Path("x.gif"), seed=7, plan=how)
     found = surefoot.evaluate(run, 1, 7, plan=how, planner=small)
     first, second = (row["reward"] for row in found["seeds"])
@@ -242,26 +263,25 @@ def test_watch_a_planned_run_as_a_user_types_it(run, call, tmp_path):
     code, _, err = call("watch", str(run), *words, "--which", "2")
     assert code == 2 and "which=2 must be from 0 to 1" in err
     code, _, err = call("watch", "RCCar", *words)
-    assert code == 2 and "'RCCar' is no run's folder" in err
+    assert code == 2 and "'RCCar' is not a run's folder" in err
 
 
-def test_the_guide_is_the_run_s_policy_and_reward_critic(run):
-    learned = learned_in(run, "plan with")
-    env = surefoot.make("RCCar", **TASK)
-    know, actions = task_model(env, "ego"), action_spec(env.single_action_space)
-    guide = guide_in(learned, know, actions, deterministic=True)
-    obs = np.random.default_rng(0).normal(size=(3, know.observation_size)).astype(np.float32)
-    arrays = learned.last.arrays
+def test_plans_are_proposed_by_the_policy_and_valued_by_the_reward_critic(run):
+    learned = load_model(run, "plan with")
+    planning, arrays = learned.planning, learned.checkpoint.arrays
+    size = learned.setup.make_envs(1).single_observation_space.shape[0]
+    obs = np.random.default_rng(0).normal(size=(3, size)).astype(np.float32)
     for s in range(2):
-        learner = jax.tree.map(lambda x, s=s: x[s], guide.learner)
-        acts = guide.policy(learner, jnp.asarray(obs), jax.random.key(0))
-        np.testing.assert_allclose(acts, policy_in(learned.last).seed(s).heads(obs), atol=1e-5)
+        learner = pick_seeds(planning.learner, s)
+        mode = planning.mode(learner, jnp.asarray(obs), jax.random.key(0))
+        policy = policy_in(learned.checkpoint).seed(s)
+        np.testing.assert_allclose(mode, policy.heads(obs), atol=1e-5)
         x = np.clip(obs / np.sqrt(1 + 1e-8), -10, 10)  # of statistics without data
         for layer in range(2):
-            place = "state/learner/critics/network"
+            place = "trainer/state/learner/critics/network"
             w, b = (arrays[f"{place}/{kind}/{layer}"][s, 0] for kind in ("weights", "biases"))
             x = x @ w + b if layer else np.tanh(x @ w + b)
-        value = guide.value(learner, jnp.asarray(obs), jax.random.key(0))
+        value = planning.value(learner, jnp.asarray(obs), jax.random.key(0))
         np.testing.assert_allclose(value, x[:, 0], atol=1e-5)
 
 
@@ -279,27 +299,27 @@ def test_the_guide_is_the_run_s_policy_and_reward_critic(run):
     ],
 )
 def test_plan_alone_means_look_ahead(words, full):
-    assert plan_in_full(words.split()) == full.split()
+    assert full_plan_option(words.split()) == full.split()
 
 
-def test_what_cannot_be_planned_says_why(run, tmp_path, call):
-    with pytest.raises(ValueError, match="plan='ahead' must be one of look-ahead, filter"):
+def test_what_cannot_be_planned_is_explained(run, tmp_path, call):
+    with pytest.raises(ValueError, match=r"plan='ahead' is unknown.*look-ahead, filter"):
         surefoot.evaluate(run, plan="ahead")
-    with pytest.raises(ValueError, match="nothing plans: say plan="):
+    with pytest.raises(ValueError, match="planner is given, but plan is not"):
         surefoot.evaluate(run, planner=PlannerConfig(horizon=4))
     code, _, err = call("evaluate", str(run), "--plan", "filtre")
     assert code == 2 and "filtre" in err
     code, _, err = call("evaluate", str(run), "--plan", "--planner.horizon=0")
     assert code == 2 and "horizon=0 must be at least 1" in err
+    free = untrained_run(tmp_path / "free", "RCCar", algorithm="cpo")
+    code, _, err = call("evaluate", str(free), "--plan")
+    assert code == 2 and "has no model to plan with" in err and "CPO" in err
     last, _ = newest_sound(run / "checkpoints")
-    for name, change in (("free", {"algorithm": "cpo"}), ("own", {"task": None})):
-        meta = {**last.meta, "info": {**last.meta["info"], **change}}
-        (tmp_path / name).mkdir()
-        write_checkpoint(tmp_path / name / "checkpoints", Checkpoint(meta, last.arrays))
-    code, _, err = call("evaluate", str(tmp_path / "free"), "--plan")
-    assert code == 2 and "has no model to plan with" in err and "cpo" in err
+    meta = {**last.meta, "info": {**last.meta["info"], "task": None}}
+    (tmp_path / "own").mkdir()
+    write_checkpoint(tmp_path / "own" / "checkpoints", Checkpoint(meta, last.arrays))
     code, _, err = call("evaluate", str(tmp_path / "own"), "--plan")
-    assert code == 2 and "environment of your own" in err
+    assert code == 2 and "made by a Python function" in err
 
 
 @pytest.mark.slow
@@ -308,8 +328,8 @@ def test_runs_that_were_trained_are_planned_with(algorithm, tmp_path):
     run = start(algorithm, tmp_path / "run", 2)
     last, _ = newest_sound(run / "checkpoints")
     env = surefoot.make("PointGoal", num_envs=4, observation="ego", **TASK)
-    # Not by `evaluate`, which looks ahead with what safe-LOOP has learned.
-    alone = evaluate_policy(env, policy_in(last), [0, 1], 2, EVALUATION_SEED, 1.0)
+    # Not with `evaluate`, which looks ahead in a run of safe-LOOP.
+    alone = evaluate_policy(env, policy_in(last), [0, 1], 2, EVALUATION_SEED, 1.0).to_dict()
     small = PlannerConfig(horizon=3, samples=4, iterations=1, fewest_safe=1, cost_threshold=1e6)
     found = surefoot.evaluate(run, 2, plan="filter", planner=small)
     assert found.pop("plan")["followed"] == 0.0 and found == alone
@@ -341,6 +361,7 @@ def test_the_planner_that_is_timed_plans_for_all(monkeypatch):
         sac=SACLearnerConfig(hidden=(4,)),
     )
     env = surefoot.make("PointGoal", observation="paper")
-    know, actions = task_model(env, "paper"), action_spec(env.single_action_space)
-    assert benchmark_planner.plans_per_second(config, know, actions, 3) == 6.0
+    model = TASKS["PointGoal"].models["paper"](env)
+    actions = action_spec(env.single_action_space)
+    assert benchmark_planner.plans_per_second(config, model, actions, 3) == 6.0
     assert seen[0].action.shape == (3, 2) and np.isfinite(seen[0].value).all()
