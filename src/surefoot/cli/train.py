@@ -69,7 +69,8 @@ def train(argv: list[str]) -> int:
         if task != source:  # defaults were chosen for another task
             raise ValueError(f"task={task!r} must be the first word after train")
         settings = dict(vars(config))
-        limits = named_limits or settings.pop("cost_limit") or None
+        limits = settings.pop("cost_limit") or None
+        limits = limits if named_limits is None else named_limits
         path = runs.train(
             task, algorithm, preset, seeds, seed, out_, task_options=_options(env), cost=cost,
             cost_limit=limits, loggers=loggers, checkpoint_every=checkpoint_every, keep=keep,
