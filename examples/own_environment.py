@@ -50,7 +50,7 @@ def report(name: str, env: gym.vector.VectorEnv, policy) -> None:
     while not ended.all():
         obs, r, terminated, truncated, info = env.step(policy(obs))
         reward += r * ~ended
-        cost += info["cost"] * ~ended
+        cost += info["cost"][:, 0] * ~ended
         ended |= terminated | truncated
     print(f"{name:>8}: reward {reward.mean():6.2f}, cost {cost.mean():6.2f} an episode")
 

@@ -83,6 +83,7 @@ def collected_rows(env: VectorEnv) -> list[list[tuple]]:
     for s in range(STEPS):
         following, reward, terminated, truncated, info = env.step(actions_for(s))
         assert reward.dtype == info["cost"].dtype == F64
+        assert info["cost"].shape == (env.num_envs, 1)
         assert terminated.dtype == truncated.dtype == bool
         ended = terminated | truncated
         assert ("final_obs" in info) == ended.any()
@@ -93,7 +94,7 @@ def collected_rows(env: VectorEnv) -> list[list[tuple]]:
             next_obs[ended] = info["final_obs"][ended]
         for i, row in enumerate(rows):
             ends = bool(terminated[i]), bool(truncated[i])
-            values = reward[i], info["cost"][i], *ends
+            values = reward[i], info["cost"][i, 0], *ends
             row.append((obs[i], *values, next_obs[i], following[i]))
         obs = following
     env.close()

@@ -49,7 +49,7 @@ def test_int_cost_first_does_not_truncate_the_others():
 
     env = adapt(SyncVectorEnv(makers(Mixed)))
     env.reset()
-    assert list(env.step(actions_for(0))[-1]["cost"]) == [0.0, 0.5, 0.5]
+    assert env.step(actions_for(0))[-1]["cost"].tolist() == [[0.0], [0.5], [0.5]]
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -64,7 +64,7 @@ def test_cost_function_sees_the_true_next_observation(mode):
     assert env.cost_names == ("cost",)
     env.reset()
     for s in range(STEPS):
-        assert list(env.step(actions_for(s))[-1]["cost"]) == [1, 1, 1]
+        assert env.step(actions_for(s))[-1]["cost"].tolist() == [[1], [1], [1]]
         np.testing.assert_array_equal(seen[s][1], actions_for(s))
     for s, (obs, _, next_obs) in enumerate(seen):
         np.testing.assert_array_equal(obs, [row[s][0] for row in expected_rows()])

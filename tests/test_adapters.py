@@ -9,6 +9,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv, VectorWrapper
 from gymnasium.wrappers import TimeLimit
 
+import surefoot
 from scripted import (
     F64,
     LENGTHS,
@@ -55,7 +56,7 @@ def test_async_vector_env(mode):
     assert_same(collected_rows(env), expected_rows())
 
 
-def test_next_step_that_cannot_be_helped():
+def test_unsupported_next_step_environments():
     with pytest.raises(ValueError, match="SAME_STEP"):
         adapt(Passing(SyncVectorEnv(makers())))
     env = AsyncVectorEnv(makers()[:1], shared_memory=False, context="spawn")
@@ -64,7 +65,7 @@ def test_next_step_that_cannot_be_helped():
     env.close()
 
 
-def test_a_mask_that_resets_all_is_noticed():
+def test_a_mask_that_resets_all_is_reported():
     class Deaf(VectorWrapper):
         def reset(self, *, seed=None, options=None):
             return self.env.reset(seed=seed)
@@ -84,7 +85,7 @@ def test_single_environments(kind):
     one = adapt(kind(2, LENGTHS[2]))
     one.reset()
     _, reward, _, _, info = one.step(np.array([[0.5]]))
-    assert reward == [201.0] and info["cost"] == pytest.approx([0.701])
+    assert reward == [201.0] and info["cost"] == pytest.approx(np.array([[0.701]]))
 
 
 def test_six_values_by_id():
@@ -158,7 +159,7 @@ def test_dict_observations_and_discrete_actions(vector):
     obs, _ = env.reset()
     np.testing.assert_array_equal(obs, [[1, 0, 0, 1, 2, 3, 4]] * 2)
     obs, *_, info = env.step(np.array([0, 2]))
-    assert list(info["cost"]) == [3, 5]
+    assert info["cost"].tolist() == [[3], [5]]
     np.testing.assert_array_equal(obs, [[1, 0, 0, 1, 2, 3, 4], [0, 0, 1, 1, 2, 3, 4]])
     obs, *_, info = env.step(np.array([1, 1]))
     np.testing.assert_array_equal(info["final_obs"], [[0, 1, 0, 1, 2, 3, 4]] * 2)
@@ -185,11 +186,11 @@ def test_actions_are_given_back_their_shape():
     assert env.action_space.shape == (2, 4)
     env.reset()
     actions = np.arange(8.0).reshape(2, 4)
-    assert list(env.step(actions)[-1]["cost"]) == [2, 6]
+    assert env.step(actions)[-1]["cost"].tolist() == [[2], [6]]
     np.testing.assert_array_equal(actions, np.arange(8.0).reshape(2, 4))
     function = adapt(Shaped, num_envs=2, cost=lambda obs, action, next_obs: action[:, 2])
     function.reset()
-    assert list(function.step(actions)[-1]["cost"]) == [2, 6]
+    assert function.step(actions)[-1]["cost"].tolist() == [[2], [6]]
     with pytest.raises(ValueError, match=r"shape \(2, 2\), not \(2, 4\)"):
         env.step(np.zeros((2, 2)))
     with pytest.raises(ValueError, match="of environment 1 is not in"):
@@ -221,7 +222,7 @@ def test_pendulum_by_id_against_a_plain_loop():
         for s, action in enumerate(actions):
             next_obs, reward, _, truncated, _ = plain.step(action[i])
             assert rewards[s][i] == reward
-            assert costs[s][i] == (abs(next_obs[2]) > 1)
+            assert costs[s][i, 0] == (abs(next_obs[2]) > 1)
             following = plain.reset()[0] if truncated else next_obs  # unseeded
             np.testing.assert_array_equal(obs[s + 1][i], following)
     assert 0 < np.sum(costs) < 2 * 203
@@ -280,4 +281,24 @@ def test_conforming_environments_pass_unchanged():
     np.testing.assert_array_equal(info["final_obs"], [[0], [1]])
     other = adapt(env, cost=lambda o, a, n: n[:, 0])
     other.reset()
-    assert list(other.step(np.zeros((2, 1)))[-1]["cost"]) == [0, 1]
+    assert other.step(np.zeros((2, 1)))[-1]["cost"].tolist() == [[0], [1]]
+
+
+def test_a_wrapped_task_keeps_state_and_outcome():
+    task = surefoot.make("PointGoal", num_envs=2, seed=0, max_episode_steps=2)
+    env = adapt(Passing(task))
+    assert env is not task and env.cost_names == ("hazards",)
+    env.reset()
+    for _ in range(2):
+        *_, info = env.step(np.ones((2, 2)))
+        assert info["cost"].shape == (2, 1)
+    # The episodes ended: the outcome is where they ended, the state where the next ones begin.
+    assert env.outcome is task.outcome
+    assert (env.state().position != env.outcome.position).any()
+    assert not hasattr(adapt(Passing(OldSafetyVector())), "outcome")
+    assert not hasattr(adapt(Script(0, (3,))), "state")
+
+
+def test_a_class_makes_as_many_copies_as_needed():
+    env = adapt(Rich, num_envs=3)
+    assert env.num_envs == 3 and len({id(one) for one in env.envs}) == 3

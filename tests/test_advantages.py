@@ -75,5 +75,5 @@ def test_many_signals_match_a_plain_loop(kind):
 
 
 def test_unknown_targets():
-    with pytest.raises(ValueError, match="targets = 'td'"):
+    with pytest.raises(ValueError, match="targets='td'"):
         gae(REWARDS, VALUES, NEXT, NO, NO, 0.9, 0.9, "td")  # pyright: ignore

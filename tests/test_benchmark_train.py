@@ -5,9 +5,9 @@ import json
 import sys
 
 import pytest
+from surefoot.algorithms.presets import ALGORITHMS, MODEL_FREE, algorithm_of, preset
 
 from surefoot.algorithms.cpo import CPOConfig
-from surefoot.algorithms.presets import ALGORITHMS, MODEL_FREE, algorithm_of, preset
 from surefoot.benchmark import train as benchmark
 from surefoot.learn.ppo import PPOConfig
 from surefoot.runs import train as runs

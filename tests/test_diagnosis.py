@@ -6,20 +6,22 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from linear_world import ACTIONS, COST, KNOWLEDGE, PUSH, REWARD, TURN, model, system
+from linear_world import ACTIONS, COST, PUSH, REWARD, TASK_MODEL, TURN, model, system
 from surefoot.algorithms.collect import Experience
 from surefoot.core.spaces import ActionSpec
 from surefoot.envs.navigation.goal import GoalConfig
 from surefoot.envs.navigation.goal_model import EgoGoalModel, PaperGoalModel
-from surefoot.envs.rc_car.env import RCCarConfig, RCCarModel
-from surefoot.use.diagnose import steps_shown
-from surefoot.use.labels import feature_names, output_names
-from surefoot.use.trial import Judge, Segments, goals_to_come, segments
-from surefoot.world.diagnostics import one_step, replay, rollout_rmse
-from surefoot.world.model import BlackBox
+from surefoot.envs.rc_car.env import RCCarConfig
+from surefoot.envs.rc_car.model import RCCarModel
+from surefoot.use.diagnose import real_steps, steps_shown
+from surefoot.world.black_box import BlackBox
+from surefoot.world.diagnostics import Diagnostic, one_step, rollout_rmse, segments
+from surefoot.world.imagination import replay
 from toys import linear_ensemble
 
 # One step ahead
+
+OBSERVATION = {EgoGoalModel: "ego", PaperGoalModel: "paper"}
 
 
 def noisy_steps(std: float, n: int = 4000) -> tuple[np.ndarray, np.ndarray]:
@@ -105,7 +107,7 @@ def test_segments_stay_within_episodes_and_cover_ends():
 
 def test_a_horizon_beyond_all_episodes_is_refused():
     none = np.zeros((10, 1), bool)
-    with pytest.raises(ValueError, match=r"horizon=11 .* at most 10 would do"):
+    with pytest.raises(ValueError, match=r"horizon=11 .* at most 10"):
         segments(none, none, 11, 4)
 
 
@@ -116,13 +118,24 @@ def test_steps_shown():
     assert steps_shown(100) == [1, 2, 5, 10, 20, 40, 80, 100]
 
 
-def test_goals_to_come_are_those_of_the_same_episode():
-    goals = np.zeros((6, 1, 2))
-    goals[:, 0, 0] = [1, 1, 2, 3, 8, 8]  # the episode ends after step 3
+@pytest.mark.parametrize("kind", [EgoGoalModel, PaperGoalModel])
+def test_rollouts_meet_the_goals_of_their_episode(kind):
+    """The real goals after the first one of each rollout, then drawn ones."""
+    task_model = kind(GoalConfig(observation=OBSERVATION[kind], hazards=1), spare=3)
+    records = np.zeros((6, 1, task_model.record_size), np.float32)
+    records[:, 0, -5] = [1, 1, 2, 3, 8, 8]  # x of the goal; the episode ends after step 3
     ended = np.array([False, False, False, True, False, False])[:, None]
-    cut = Segments(np.array([0, 2, 3]), np.zeros(3, int), np.ones((2, 3), bool))
-    found = goals_to_come(goals, ended, cut, np.full((3, 3, 2), 7.0))
-    assert found[..., 0].tolist() == [[2, 3, 7], [3, 7, 7], [7, 7, 7]]
+    start, place = np.array([0, 2, 3]), np.zeros(3, int)
+    within = np.array([[True, True, True], [True, True, False]])
+    drawn = task_model.restore(jax.random.key(0), jnp.asarray(records[start, place]))
+    states, comparable = task_model.follow_real(drawn, records, ended, start, place, within)
+    spare, before = (np.asarray(s.course.spare[..., 0]) for s in (states, drawn))
+    expected = [[2, 3, before[0, 2]], [3, *before[1, 1:]], before[2]]
+    np.testing.assert_array_equal(spare, expected)
+    # Only the paper's features hold the goal, which is a new one at step 3.
+    new_goal = np.array([[False, False, False], [False, True, False]])
+    expected = within & ~new_goal if kind is PaperGoalModel else within
+    np.testing.assert_array_equal(comparable, expected)
 
 
 # Rollouts
@@ -148,19 +161,14 @@ def real_world(steps=40, places=3) -> Experience:
     return Experience([0], obs, action, reward, cost, after, never, ended, None, None, [])
 
 
-def judged(ensemble, seen: Experience, horizon: int, knowledge=KNOWLEDGE, actions=ACTIONS):
-    """The trial of one model on the first seed's steps."""
-    flat = lambda x: x.reshape(1, -1, *x.shape[3:])
-    before = seen.obs if seen.before is None else seen.before
-    after = seen.next_obs if seen.after is None else seen.after
-    names = ("action", "reward", "cost", "terminated")
-    real = {name: flat(getattr(seen, name)) for name in names}
-    real |= {"before": flat(before), "after": flat(after)}
-    return Judge(knowledge, actions, horizon)(ensemble, seen, real, 0, jax.random.key(0))
+def tried(ensemble, seen: Experience, horizon: int, task_model=TASK_MODEL, actions=ACTIONS):
+    """The trial of one ensemble on the first seed's steps."""
+    diagnostic = Diagnostic(task_model, actions, horizon)
+    return diagnostic(ensemble, real_steps(seen, 0), jax.random.key(0))
 
 
 def test_a_perfect_model_replays_what_was_real():
-    trial = judged(model(system(), system()), real_world(), 12)
+    trial = tried(model(system(), system()), real_world(), 12)
     assert trial.counted.all() and trial.error.shape == (12, 600)
     assert trial.error.max() < 1e-4 and np.asarray(trial.one.rmse).max() < 1e-5
     np.testing.assert_allclose(trial.imagined_reward, trial.real_reward, atol=1e-4)
@@ -174,7 +182,7 @@ def test_the_errors_of_a_wrong_model_match_a_loop():
     # The scale divides the inputs: make up for it.
     wrong = eqx.tree_at(lambda e: e.members.weights[0], wrong, wrong.members.weights[0] * 2)
     seen = real_world()
-    trial = judged(wrong, seen, horizon)
+    trial = tried(wrong, seen, horizon)
     starts = [(t, n) for n in range(3) for t in range(40) if t + horizon <= 25 or 25 <= t <= 32]
     squares, sums = {}, {}
     for t0, n in starts:
@@ -204,18 +212,19 @@ def test_choices_are_replayed_as_choices():
     weights = pushed.members.weights[0] * 1e4
     pushed = eqx.tree_at(lambda e: e.members.weights[0], pushed, weights)
     taken = jnp.array([[0, 2], [2, 1], [1, 1]])
-    said = replay(
-        still, ActionSpec(3, discrete=True), pushed, jnp.zeros((2, 1)), taken, jax.random.key(0),
-        still.features,
-    )  # fmt: skip
-    np.testing.assert_allclose(said.seen[..., 0], [[1, 100], [101, 110], [111, 120]], rtol=1e-3)
+    imagined = replay(
+        still, ActionSpec(3, discrete=True), pushed, taken, jnp.zeros((2, 1)), jax.random.key(0)
+    )
+    expected = [[1, 100], [101, 110], [111, 120]]
+    np.testing.assert_allclose(imagined.features[..., 0], expected, rtol=1e-3)
+    np.testing.assert_array_equal(imagined.events, np.zeros((3, 2)))
 
 
 def test_a_rollout_that_imagination_ends_counts_no_longer():
     """The model ends every episode at once; reality never does."""
     matrix = np.concatenate([system(), np.zeros((3, 1))], 1)
     ending = linear_ensemble(matrix[None], np.array([[0.0] * 4 + [50.0]]), 4)
-    trial = judged(ending, real_world(), 5, BlackBox(2))
+    trial = tried(ending, real_world(), 5, BlackBox(2))
     assert trial.counted[0].all() and not trial.counted[1:].any()
     assert np.isnan(trial.rmse[1:]).all() and (trial.rmse[0] < 1e-5).all()
     np.testing.assert_allclose(trial.imagined_reward[-1], trial.real_reward[0], atol=1e-5)
@@ -236,7 +245,7 @@ def straight(kind, imagined=STRIDE):
 
     The goal at 1.05 m is met in step 8, at 0.8 m, and the next one lies at 3.05 m.
     """
-    know = kind(GoalConfig(observation=kind.name, hazards=1))
+    know = kind(GoalConfig(observation=OBSERVATION[kind], hazards=1))
     x = STRIDE * np.arange(STEPS + 1)
     goal = np.where(np.arange(STEPS) >= MET, NEXT, 1.05)
     hazard = [0.5, 0.0]
@@ -275,7 +284,7 @@ def test_imagination_meets_the_goals_that_came(kind):
     know, sure, seen = straight(kind)
     actions = ActionSpec(2, low=(-1.0, -1.0), high=(1.0, 1.0))
     horizon = 15
-    trial = judged(sure, seen, horizon, know, actions)
+    trial = tried(sure, seen, horizon, know, actions)
     starts = np.linspace(0, STEPS - horizon, trial.error.shape[1]).round().astype(int)
     for b in (0, 300, 599):
         real = np.cumsum(seen.reward[0, starts[b] : starts[b] + horizon, 0])
@@ -294,7 +303,7 @@ def test_imagination_meets_the_goals_that_came(kind):
 @pytest.mark.parametrize("imagined", [0.05, 0.2])
 def test_features_that_hold_the_goal_count_until_someone_meets_it(imagined):
     know, wrong, seen = straight(PaperGoalModel, imagined)
-    trial = judged(wrong, seen, 15, know, ActionSpec(2, low=(-1.0, -1.0), high=(1.0, 1.0)))
+    trial = tried(wrong, seen, 15, know, ActionSpec(2, low=(-1.0, -1.0), high=(1.0, 1.0)))
     starts = np.linspace(0, 5, trial.error.shape[1]).round().astype(int)
     for b, start in enumerate(starts):
         for h in range(15):
@@ -310,13 +319,14 @@ def test_features_that_hold_the_goal_count_until_someone_meets_it(imagined):
 def test_names_are_as_many_as_numbers():
     for robot in ("point", "car", "doggo"):
         for kind in (EgoGoalModel, PaperGoalModel):
-            know = kind(GoalConfig(robot=robot, observation=kind.name))
-            assert len(set(feature_names(know))) == know.feature_size
-            assert len(set(output_names(know))) == know.target_size
-    assert output_names(RCCarModel(RCCarConfig()))[3:] == ["forward", "left", "turn"]
+            task_model = kind(GoalConfig(robot=robot, observation=OBSERVATION[kind]))
+            assert len(set(task_model.feature_names)) == task_model.feature_size
+            assert len(set(task_model.output_names)) == task_model.target_size
+    assert RCCarModel(RCCarConfig()).output_names[3:] == ("forward", "left", "turn")
     learned = BlackBox(2, ("heat",), binary_cost=True)
-    assert output_names(learned) == ["observation 0", "observation 1", "reward", "heat", "end"]
-    told = BlackBox(1, cost_fn=lambda s, a, t: a, reward_fn=lambda s, a, t: a[0], terminates=False)
-    assert output_names(told) == ["observation 0"]
-    paper = feature_names(PaperGoalModel(GoalConfig(robot="car", observation="paper")))
-    assert paper[2:8] == [*(f"magnetometer {x}" for x in "xyz"), "yaw rate", "goal x", "goal y"]
+    assert learned.feature_names == ("observation 0", "observation 1")
+    assert learned.output_names == (*learned.feature_names, "reward", "heat", "end")
+    known = BlackBox(1, cost_fn=lambda s, a, t: a, reward_fn=lambda s, a, t: a[0], terminates=False)
+    assert known.output_names == ("observation 0",)
+    paper = PaperGoalModel(GoalConfig(robot="car", observation="paper")).feature_names
+    assert paper[2:8] == (*(f"magnetometer {x}" for x in "xyz"), "yaw rate", "goal x", "goal y")

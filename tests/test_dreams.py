@@ -13,8 +13,8 @@ from surefoot.core.spaces import ActionSpec
 from surefoot.learn import ppo
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import Batch, PPOConfig
+from surefoot.world.black_box import BlackBox
 from surefoot.world.ensemble import EnsembleConfig
-from surefoot.world.model import BlackBox
 
 CONFIG = MBPPOConfig(
     rollouts=8, carry=0.5, horizon=10, ensemble=EnsembleConfig(members=2, elites=2)

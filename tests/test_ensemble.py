@@ -24,7 +24,6 @@ def make(n_binary=2):
         target_std=jnp.array([0.1, 4.0, 1.0]),
         base_logits=jnp.arange(n_binary) - 1.5,
         elites=jnp.array([4, 0, 2]),
-        holdout_loss=e.holdout_loss,
         activation=e.activation,
     )
 
@@ -131,7 +130,7 @@ def test_shared_elites_are_uniform_and_independent_over_time():
 
 
 def test_batch_must_divide_among_elites():
-    with pytest.raises(ValueError, match="batch = 10: must be a multiple of the 3 elites"):
+    with pytest.raises(ValueError, match="batch=10 must be a multiple of the 3 elites"):
         ens.predict_elites_shared(make(), jnp.zeros((10, 4)), jax.random.key(0))
 
 
@@ -158,7 +157,7 @@ def test_batch_must_divide_among_elites():
     ],
 )
 def test_impossible_settings_name_the_field(field, value):
-    with pytest.raises(ValueError, match=f"^{field} ?= ?"):
+    with pytest.raises(ValueError, match=f"^{field}="):
         EnsembleConfig(**{field: value})
 
 
@@ -167,7 +166,7 @@ def test_impossible_settings_name_the_field(field, value):
     [("n_inputs", (0, 1, 0)), ("n_gaussian", (1, 0, 1)), ("n_binary", (1, 1, -1))],
 )
 def test_impossible_sizes_name_the_argument(name, sizes):
-    with pytest.raises(ValueError, match=f"^{name} ?= ?"):
+    with pytest.raises(ValueError, match=f"^{name}="):
         ens.init(CONFIG, *sizes, jax.random.key(0))
 
 

@@ -308,7 +308,7 @@ def test_recovers_a_noisy_linear_system_and_probabilities():
 
 def test_shapes_are_checked():
     x, y = data()
-    with pytest.raises(ValueError, match=r"inputs \(256, 2\): must be \[C, 3\]"):
+    with pytest.raises(ValueError, match=r"inputs\.shape=\(256, 2\) must be \[C, 3\]"):
         fitting.fit(SMALL, fresh(), x[:, :2], y, COUNT, jax.random.key(0))
-    with pytest.raises(ValueError, match=r"targets \(256, 2\): must be \[256, 3\]"):
+    with pytest.raises(ValueError, match=r"targets\.shape=\(256, 2\) must be \[256, 3\]"):
         fitting.fit(SMALL, fresh(), x, y[:, :2], COUNT, jax.random.key(0))

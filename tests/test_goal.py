@@ -32,7 +32,7 @@ def test_an_episode_depends_on_its_seed_alone(task):
     for t in range(45):
         action = rng.uniform(-1, 1, (1, one.single_action_space.shape[0]))
         obs, reward, _, _, info = one.step(action)
-        np.testing.assert_array_equal(np.r_[obs[0], reward, info["cost"]], many[t + 1][3])
+        np.testing.assert_array_equal(np.r_[obs[0], reward, info["cost"][0]], many[t + 1][3])
 
 
 def test_truncation_and_final_observation():
@@ -68,11 +68,8 @@ def test_reward_and_cost_by_hand():
     """Point, placed by hand: progress is reward, the goal pays 1, a hazard costs 1 once."""
     env = surefoot.make("PointGoal", num_envs=1, seed=0, hazards=2)
     env.reset()
-    env._qpos[0] = 0.0
-    env._qvel[0] = [1.0, 0.0, 0.0]
-    env.goal = np.array([[0.31, 0.0]])
-    env.hazards = np.array([[[0.02, 0.1], [0.02, -0.1]]])
-    env.distance = np.array([0.31])
+    still, hazards = np.zeros((1, 3)), np.array([[[0.02, 0.1], [0.02, -0.1]]])
+    env.set_state(still, np.array([[1.0, 0.0, 0.0]]), still, np.array([[0.31, 0.0]]), hazards)
     _, reward, _, _, info = env.step(np.zeros((1, 2)))
     # It rolls about 0.02 m against a drag of 0.01 N s/m on 0.0052 kg, and comes within 0.3 m.
     moved = env.position[0, 0]
@@ -132,11 +129,9 @@ def test_observation_sizes(task, sizes):
 def test_paper_observation_by_hand():
     env = surefoot.make("PointGoal", observation="paper", seed=0)
     env.reset()
-    env._qpos[0] = [0.5, -0.25, np.pi / 2]
-    env._qvel[0] = [0.0, 0.3, 2.0]
-    env.goal = np.array([[0.5, 0.75]])
-    env._read()
-    obs = env._observe(np.arange(1))[0]
+    qpos, qvel = np.array([[0.5, -0.25, np.pi / 2]]), np.array([[0.0, 0.3, 2.0]])
+    env.set_state(qpos, qvel, np.zeros((1, 3)), np.array([[0.5, 0.75]]), env.hazards)
+    obs = env.observe(np.arange(1))[0]
     # Facing +y: velocity is forward, the field (0, -0.5, 0) points backwards, the goal is ahead.
     np.testing.assert_allclose(obs[:8], [0.3, 0, 2, -0.5, 0, 0, 1.0, 0], atol=1e-12)
     np.testing.assert_allclose(obs[-2:], [0.5, -0.25])
@@ -162,7 +157,7 @@ def test_a_failed_simulation_ends_its_episode_and_no_other():
     twin = surefoot.make("PointGoal", num_envs=3, seed=0)
     env.reset()
     twin.reset()
-    env._batch = Broken(env._batch)
+    env.simulation.batch = Broken(env.simulation.batch)
     obs, reward, terminated, truncated, info = env.step(np.ones((3, 2)))
     obs2, reward2, *_ = twin.step(np.ones((3, 2)))
     assert truncated.tolist() == [False, True, False] and not terminated.any()
@@ -177,7 +172,7 @@ def test_a_simulation_that_blows_up_ends_its_episode():
     """MuJoCo resets such a simulation by itself and only warns."""
     env = surefoot.make("CarGoal", num_envs=3, seed=0)
     env.reset()
-    env._qvel[1, 0] = 1e11
+    env.simulation.qvel[1, 0] = 1e11
     obs, reward, _, truncated, _ = env.step(np.zeros((3, 2)))
     assert truncated.tolist() == [False, True, False]
     assert reward[1] == -10 and env.failures == 1
@@ -255,3 +250,14 @@ def test_streams_continue_from_a_saved_state():
     twister.uniform()
     assert b.drawer(1)(-3, 3) != expected[-1]
     assert expected[400:403] == [twister.uniform() for _ in range(3)]
+
+
+def test_costs_have_one_column_per_constraint_also_when_actions_repeat():
+    env = surefoot.make("PointGoal", num_envs=3, seed=0, action_repeat=2, hazards=1)
+    env.reset()
+    env.hazards = env.place[:, None].copy()
+    env.hazards[2] += 5.0
+    _, _, _, _, info = env.step(np.zeros((3, 2)))
+    assert info["cost"].dtype == np.float64
+    assert info["cost"].tolist() == env.episode_cost.tolist() == [[2.0], [2.0], [0.0]]
+    assert env.scene(0).cost == 2.0

@@ -30,7 +30,8 @@ def test_make_vec():
     obs, _ = env.reset(seed=0)
     assert obs.shape == (4, 44) and env.unwrapped.config.hazards == 3
     obs, reward, terminated, truncated, info = env.step(env.action_space.sample())
-    assert reward.shape == terminated.shape == truncated.shape == info["cost"].shape == (4,)
+    assert reward.shape == terminated.shape == truncated.shape == (4,)
+    assert info["cost"].shape == (4, 1)
     assert reward.dtype == np.float64 and info["cost"].dtype == np.float64
 
 
@@ -44,7 +45,8 @@ def test_a_single_environment_ends_without_a_reset():
     for t in range(750):
         obs, _, terminated, truncated, info = env.step(action)
         obs_many, _, _, _, info_many = many.step(np.tile(action, (2, 1)))
-        assert isinstance(info["cost"], float) and info["cost"] == info_many["cost"][0]
+        assert isinstance(info["cost"], float) and info["cost"] == info_many["cost"][0, 0]
+        assert info["cost_hazards"] == info["cost"]
         assert truncated == (t == 749) and not terminated
     np.testing.assert_array_equal(obs, info_many["final_obs"][0])
     np.testing.assert_array_less(1e-3, np.abs(obs - obs_many[0]).max())

@@ -9,9 +9,9 @@ from surefoot.core.spaces import ActionSpec
 from surefoot.envs.navigation.goal import GoalConfig
 from surefoot.envs.navigation.goal_model import EgoGoalModel
 from surefoot.world import ensemble as ensembles
+from surefoot.world.black_box import BlackBox
 from surefoot.world.ensemble import EnsembleConfig
 from surefoot.world.imagination import imagine
-from surefoot.world.model import BlackBox
 from toys import linear_ensemble
 
 ACTIONS = ActionSpec(1, low=(-0.5,), high=(0.5,))
@@ -39,7 +39,7 @@ def perfect_model(rewards=(1.0,), std=0.0, elites=None):
     return linear_ensemble(matrices, offsets, gaussian=5, std=std, elites=elites)
 
 
-KNOWLEDGE = BlackBox(2, cost_names=("a", "b"))
+TASK_MODEL = BlackBox(2, cost_names=("a", "b"))
 
 
 @jax.jit
@@ -50,7 +50,7 @@ def roll(ensemble, key, member=None, states=STARTS, noise=0.0, shift=0.0):
         means = obs @ jnp.asarray(GAIN)[:, None] + shift
         return means + noise * jax.random.normal(key, means.shape)
 
-    return imagine(KNOWLEDGE, ACTIONS, ensemble, policy, states, HORIZON, key, member)
+    return imagine(TASK_MODEL, ACTIONS, ensemble, policy, states, HORIZON, key, member)
 
 
 def truth():

@@ -11,11 +11,13 @@ import pytest
 from gymnasium.spaces import Box
 from PIL import Image
 from scipy.optimize import linprog
+from surefoot.algorithms.common import seed_keys
+from surefoot.use.model import Guide, guide_in, learned_in
+from surefoot.use.plan import Pilot, room
 
 import surefoot
 from harness import TASK, start
 from surefoot.algorithms.collect import Collector
-from surefoot.algorithms.common import seed_keys
 from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.benchmark import planner as benchmark_planner
 from surefoot.cli.runs import plan_in_full
@@ -30,10 +32,8 @@ from surefoot.use import film
 from surefoot.use import plan as lookahead
 from surefoot.use.evaluate import evaluate_policy
 from surefoot.use.film import film_run
-from surefoot.use.model import Guide, guide_in, learned_in
-from surefoot.use.plan import Pilot, room
+from surefoot.world.black_box import BlackBox
 from surefoot.world.ensemble import EnsembleConfig
-from surefoot.world.model import BlackBox
 from surefoot.world.planner import PlannerConfig
 from toys import linear_ensemble
 from untrained import untrained_run
@@ -80,7 +80,7 @@ def policies():
     """Two seeds: one heads for the wall, the other away from it. Both with some noise."""
     zero = np.zeros((2, 2, 1), np.float32)
     low, high = np.array([-1.0], np.float32), np.array([1.0], np.float32)
-    return Policy((zero,), (PUSH,), np.full((2, 1), -2.0, np.float32), low, high)
+    return Policy((zero,), (PUSH,), np.full((2, 1), -2.0, np.float32), low, high, kind="gaussian")
 
 
 def pilot(filtering):

@@ -6,11 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from surefoot.algorithms.common import TrainingFault
 
 import surefoot
 from surefoot.algorithms import mbppo_host, mbppo_lagrangian, ppo_lagrangian
 from surefoot.algorithms.collect import Episodes, Experience
-from surefoot.algorithms.common import TrainingFault
 from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.core.policy import Policy
@@ -20,8 +20,8 @@ from surefoot.learn import ppo
 from surefoot.learn.ppo import PPOConfig
 from surefoot.runs import train as runs
 from surefoot.runs.checkpoint import newest_sound
+from surefoot.world.black_box import BlackBox
 from surefoot.world.ensemble import EnsembleConfig
-from surefoot.world.model import BlackBox
 from toys import Drift
 
 STEPS = 20

@@ -17,7 +17,6 @@ from surefoot.learn.networks import (
     Normalizer,
     orthogonal,
 )
-from surefoot.learn.networks import kl as policy_kl
 
 
 def test_mlp_is_layers_by_hand():
@@ -96,11 +95,11 @@ def test_actor_shapes_and_start(discrete):
     action = actor.sample(obs, jax.random.key(2))
     assert action.shape == ((4, 2) if discrete else (4, 2, 3))
     assert actor.mode(obs).shape == action.shape
-    assert actor.log_prob(obs, action).shape == actor.entropy(obs).shape == (4, 2)
-    np.testing.assert_allclose(policy_kl(actor, actor, obs), 0, atol=1e-6)
+    assert actor(obs).log_prob(action).shape == actor(obs).entropy().shape == (4, 2)
+    np.testing.assert_allclose(actor(obs).kl(actor(obs)), 0, atol=1e-6)
     # Near-uniform, or near-centred with deviation exp(-0.5): the entropies are known.
     start = np.log(3) if discrete else 3 * (-0.5 + 0.5 * np.log(2 * np.pi * np.e))
-    np.testing.assert_allclose(actor.entropy(obs), start, atol=1e-3)
+    np.testing.assert_allclose(actor(obs).entropy(), start, atol=1e-3)
 
 
 def test_actions_are_clipped_for_the_environment_only():

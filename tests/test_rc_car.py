@@ -9,7 +9,8 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from surefoot.envs.rc_car import dynamics
-from surefoot.envs.rc_car.env import RCCarConfig, RCCarEnv, RCCarModel
+from surefoot.envs.rc_car.env import RCCarConfig, RCCarEnv
+from surefoot.envs.rc_car.model import RCCarModel
 from surefoot.envs.rc_car.solver import integrate
 
 
@@ -64,6 +65,16 @@ def scalar_derivative(state, command):
     ]
 
 
+def derivative(xp, state, command):
+    """Time derivative [..., 6] of states [..., 6] under commands [..., 2]."""
+    _, _, psi, vx, vy, r = (state[..., i] for i in range(6))
+    wheel, steering = command[..., 0], command[..., 1]
+    rates = dynamics.rates(
+        xp, psi, vx, vy, r, wheel, xp.cos(steering), xp.sin(steering), dynamics.CAR
+    )
+    return xp.stack(rates, axis=-1)
+
+
 def random_cars(rng, n, speed, wheel):
     """States [n, 6] with velocities within ±speed, and commands [n, 2]."""
     v = rng.uniform(-speed, speed, (n, 3))
@@ -89,26 +100,24 @@ def special_cars():
 def test_derivative_is_the_branching_one(cars):
     state, command = cars
     expected = [scalar_derivative(s, a) for s, a in zip(state.tolist(), command, strict=True)]
-    np.testing.assert_allclose(
-        dynamics.derivative(np, state, command), expected, rtol=1e-11, atol=2e-11
-    )
+    np.testing.assert_allclose(derivative(np, state, command), expected, rtol=1e-11, atol=2e-11)
 
 
 def test_standing_car_with_still_wheel_stays():
-    assert not dynamics.derivative(np, np.zeros(6), np.zeros(2)).any()
+    assert not derivative(np, np.zeros(6), np.zeros(2)).any()
 
 
 def test_spinning_wheel_pulls_with_all_its_grip():
-    rate = dynamics.derivative(np, np.zeros(6), np.array([5.0, 0.3]))
+    rate = derivative(np, np.zeros(6), np.array([5.0, 0.3]))
     np.testing.assert_allclose(rate, [0, 0, 0, 1.37 * 13.8178 / 2.645, 0, 0], rtol=1e-14)
 
 
 def test_jax_derivative_is_numpys():
     state, command = random_cars(np.random.default_rng(1), 500, 2.0, 10.0)
     with jax.enable_x64(True):
-        got = dynamics.derivative(jnp, jnp.asarray(state), jnp.asarray(command))
+        got = derivative(jnp, jnp.asarray(state), jnp.asarray(command))
         assert got.dtype == jnp.float64
-    np.testing.assert_allclose(got, dynamics.derivative(np, state, command), rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(got, derivative(np, state, command), rtol=1e-12, atol=1e-12)
 
 
 def scipy_step(state, command, dt):
@@ -232,7 +241,7 @@ def test_environment_steps_what_the_parts_say():
     np.testing.assert_allclose(env.state(), after, atol=1e-11)
     distance = np.hypot(after[:, 0], after[:, 1]) - 1
     np.testing.assert_allclose(obs[:, 0], distance, atol=1e-10)
-    np.testing.assert_array_equal(info["cost"], distance >= 0.05)
+    np.testing.assert_array_equal(info["cost"][:, 0], distance >= 0.05)
     np.testing.assert_allclose(
         reward, [dynamics.reward(np, s, 1.0, 1.0) for s in after], atol=1e-10
     )
@@ -266,17 +275,18 @@ def test_picture_shows_car_and_circle():
     env.reset()
     scenes = [env.scene(i) for i in range(8)]
     x = env.state()[:, 0]  # y is 0 at the start
-    assert [scene.in_hazard for scene in scenes] == (x <= -1.05).tolist()
-    assert scenes[0].circle == (1.0, 0.05) and scenes[0].robot == "rc_car"
+    assert [scene.alert for scene in scenes] == (x <= -1.05).tolist()
+    assert [shape.radius for shape in scenes[0].shapes] == [1.05, 1.0]
+    assert scenes[0].glyph == "rc_car"
     np.testing.assert_array_equal(scenes[3].robot_xy, [x[3], 0.0])
     pictures = env.render()
     assert pictures is not None and len(pictures) == 8 and pictures[0].dtype == np.uint8
 
 
-def test_knowledge_replays_real_steps():
-    """Told the true change, the imagined step is the real one."""
+def test_model_replays_real_steps():
+    """Given the true change, the imagined step is the real one."""
     env = RCCarEnv(num_envs=6, seed=3)
-    knowledge = RCCarModel(env.config)
+    model = RCCarModel(env.config)
     env.reset()
     rng = np.random.default_rng(1)
     far = jnp.full(3, 100.0)
@@ -284,37 +294,37 @@ def test_knowledge_replays_real_steps():
     @jax.jit
     @jax.vmap
     def imagine(before, after):
-        truth = knowledge.target(before, after, 0.0, 0.0, False)
-        state = knowledge.restore(jax.random.key(0), before[None])[0]
-        state, *rest = knowledge.advance(state, None, truth, None, (-far, far))
-        return state, knowledge.observe(state), *rest
+        truth = model.target(before, after, 0.0, 0.0, False)
+        state = model.restore(jax.random.key(0), before[None])[0]
+        state, *rest = model.advance(state, None, truth, None, (-far, far))
+        return state, model.observe(state), *rest
 
     for _ in range(15):
-        before = knowledge.record(env.state())
+        before = model.record(env.state())
         obs, reward, _, _, info = env.step(rng.uniform(-1, 1, (6, 2)))
-        state, sight, imagined, cost, ended = imagine(before, knowledge.record(env.outcome))
+        state, sight, imagined, cost, ended = imagine(before, model.record(env.outcome))
         np.testing.assert_allclose(state, env.outcome, atol=2e-5)
         np.testing.assert_allclose(sight, obs, atol=2e-4)
         np.testing.assert_allclose(imagined, reward, atol=2e-4)
-        np.testing.assert_array_equal(cost[:, 0], info["cost"])
+        np.testing.assert_array_equal(cost, info["cost"])
         assert not ended.any()
 
 
-def test_knowledge_turns_targets_into_the_cars_frame():
-    knowledge = RCCarModel(RCCarConfig())
+def test_model_turns_targets_into_the_cars_frame():
+    model = RCCarModel(RCCarConfig())
     before = jnp.array([1.0, 1.0, pi / 2, 1.0, 0.0, 0.5])
     after = jnp.array([0.9, 1.2, pi / 2 + 0.1, 1.5, 0.2, 0.4])  # 0.2 ahead (north), 0.1 to the left
     np.testing.assert_allclose(
-        knowledge.target(before, after, 0.0, 0.0, False), [0.5, 0.2, -0.1, 0.2, 0.1, 0.1], atol=1e-6
+        model.target(before, after, 0.0, 0.0, False), [0.5, 0.2, -0.1, 0.2, 0.1, 0.1], atol=1e-6
     )
-    np.testing.assert_array_equal(knowledge.features(before), [1.0, 0.0, 0.5])
+    np.testing.assert_array_equal(model.features(before), [1.0, 0.0, 0.5])
     bounds = jnp.zeros(3), jnp.full(3, 1.2)
     prediction = jnp.array([0.5, -0.2, 0.1, 0.2, 0.1, 0.1])
-    state, *_ = knowledge.advance(before, None, prediction, None, bounds)
+    state, *_ = model.advance(before, None, prediction, None, bounds)
     np.testing.assert_allclose(state, [0.9, 1.2, pi / 2 + 0.1, 1.2, 0.0, 0.6], atol=1e-6)
 
 
-def test_knowledge_starts_where_resets_do():
+def test_model_starts_where_resets_do():
     records = np.asarray(RCCarModel(RCCarConfig()).initial_records(jax.random.key(0), 20_000))
     middle = np.array([-1.0, 0, 1.5 * pi, 1.0, 0, 0])
     half = np.array([0.25, 0, pi / 3, 1.0, 0.6, 2.0])

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -366,13 +367,13 @@ def test_compare_from_the_command_line(tmp_path, capsys):
     [(name, {}) for name in list(NAMES)[1:]]
     + [("mbppo-lagrangian", {"hazards": 8, "observation": "ego"})],
 )
-def test_the_command_repeats_the_run(monkeypatch, algorithm, options):
+def test_the_command_repeats_the_run(monkeypatch, call, algorithm, options):
     """`surefoot train` parses it into the same config."""
     preset = next(reversed(ALGORITHMS[algorithm].presets))
     config = ALGORITHMS[algorithm].preset(preset, find_task("PointGoal"), "cpu")
     if algorithm == "mbppo-lagrangian":
         ppo = replace(config.ppo, hidden=(32, 16), max_grad_norm=0.5, scale_costs=True)
-        config = replace(config, beta=0.25, constrained=False, ppo=ppo)
+        config = replace(config, beta=0.25, constrained=False, ppo=ppo, cost_limit=(18.0,))
     else:
         config = replace(config, steps=90_000, cost_limit=(7.5,))
     info = RunInfo(
@@ -381,11 +382,17 @@ def test_the_command_repeats_the_run(monkeypatch, algorithm, options):
         started="", config=json.loads(json.dumps(to_dict(config))), cost_limits={"cost": 7.5},
     )  # fmt: skip
     calls = []
-    monkeypatch.setattr(cli, "run_training", lambda *args, **kwargs: calls.append((args, kwargs)))
-    command = repeat_command(info).split()
+    train = lambda *args, **settings: calls.append((args, settings))
+    monkeypatch.setattr("surefoot.runs.train.train", train)
+    monkeypatch.setattr("surefoot.cli.train.print_result", lambda path: None)
+    command = shlex.split(repeat_command(info))
     assert command[:2] == ["surefoot", "train"]
-    cli.main(command[1:])
-    raise AssertionError(calls)
+    assert call(*command[1:])[0] == 0
+    (args, settings) = calls[0]
+    assert args[:5] == ("PointGoal", algorithm, preset, 3, 5)
+    assert settings["task_options"] == options
+    settings = {name: settings[name] for name in to_dict(config)}
+    assert replace(config, **settings) == config
 
 
 def test_a_run_of_another_version_is_repeated_by_its_recorded_command(tmp_path):

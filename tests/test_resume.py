@@ -148,7 +148,13 @@ def test_a_snapshot_does_not_change_with_the_environment():
 def still(width: int, actions: int) -> Policy:
     zeros = lambda *shape: np.zeros(shape, np.float32)
     bounds = np.full(actions, -1.0), np.full(actions, 1.0)
-    return Policy((zeros(2, width, actions),), (zeros(2, actions),), zeros(2, actions), *bounds)
+    return Policy(
+        (zeros(2, width, actions),),
+        (zeros(2, actions),),
+        zeros(2, actions),
+        *bounds,
+        kind="gaussian",
+    )
 
 
 def test_a_collector_continues_in_the_middle_of_episodes():

@@ -270,7 +270,7 @@ def policy(bias):
     """For each seed a policy that always means the same action."""
     bias = np.asarray(bias, np.float32).reshape(-1, 1)
     weights, log_std = np.zeros((len(bias), 1, 1), np.float32), np.full_like(bias, -1.0)
-    return Policy((weights,), (bias,), log_std, np.full(1, -1.0), np.full(1, 1.0))
+    return Policy((weights,), (bias,), log_std, np.full(1, -1.0), np.full(1, 1.0), kind="gaussian")
 
 
 def scripted(costs):
@@ -326,7 +326,7 @@ def test_a_discrete_policy_is_deterministic_on_request():
     make = lambda: adapt(TwoState, num_envs=50)
     bias = np.array([[0.0, 0.3]], np.float32)  # the second choice somewhat more often
     none = np.zeros(0)
-    bold = Policy((np.zeros((1, 2, 2), np.float32),), (bias,), None, none, none)
+    bold = Policy((np.zeros((1, 2, 2), np.float32),), (bias,), None, none, none, kind="categorical")
     certain = evaluate_policy(make(), bold, [0], 50, 1, 100.0, deterministic=True)
     drawn = evaluate_policy(make(), bold, [0], 50, 1, 100.0)
     assert certain["reward"] == pytest.approx(TwoState.optimum(1e3), abs=0.5)  # always action 1

@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box
 from scipy import integrate, stats
+from surefoot.algorithms.presets import preset
 
 from harness import OFF, SAC, came_to, differences, start
 from surefoot.algorithms import sac as algorithm
 from surefoot.algorithms.off_policy import ReplayMemory, schedule, squashed_policy
-from surefoot.algorithms.presets import preset
 from surefoot.algorithms.sac import SACConfig
 from surefoot.core.policy import Policy
 from surefoot.core.spaces import ActionSpec
@@ -107,7 +107,7 @@ def test_the_target_critics_follow():
     config = SACLearnerConfig(hidden=(4,))
     learner = begin(config, KEY)
     slow, fast = says(learner.targets, (1.0, 2.0)), says(learner.targets, (3.0, 10.0))
-    moved = sac.follow(0.75, slow, fast)
+    moved = sac.polyak_average(0.75, slow, fast)
     np.testing.assert_allclose(moved.network.biases[-1][:, 0], [1.5, 4.0])
 
 
@@ -147,11 +147,11 @@ def test_bounds_and_the_unit_box():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"gamma": 1.0}, "gamma=1.0 must be at least 0 and below 1"),
+        ({"gamma": 1.0}, "gamma=1.0 must be .* below 1"),
         ({"polyak": 1.5}, "polyak=1.5"),
-        ({"learning_rate": 0.0}, "learning_rate=0.0 must be positive"),
+        ({"learning_rate": 0.0}, "learning_rate=0.0 must be above 0"),
         ({"batch_size": 0}, "batch_size=0 must be at least 1"),
-        ({"hidden": (8, 0)}, r"hidden=\(8, 0\): every layer"),
+        ({"hidden": (8, 0)}, r"hidden=\(8, 0\) must be at least 1"),
         ({"target_entropy": "low"}, "target_entropy='low' must be a finite number or None"),
     ],
 )

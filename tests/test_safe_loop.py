@@ -8,18 +8,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from surefoot.algorithms.mbppo_memory import World
+from surefoot.algorithms.presets import preset
 
 from harness import TASK, TINY, start
 from surefoot.algorithms import sac, safe_loop
-from surefoot.algorithms.mbppo_memory import World
-from surefoot.algorithms.presets import preset
 from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.core.snapshot import Saved, to_arrays
 from surefoot.core.spaces import ActionSpec
 from surefoot.envs.gym.adapters import adapt
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.train import PLANNED_EPISODES, evaluate, make_task, task_model
-from surefoot.world.model import BlackBox
+from surefoot.world.black_box import BlackBox
 from surefoot.world.planner import PlannerConfig
 from toys import Drift, TwoState, linear_ensemble
 

@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.flatten_util import ravel_pytree
+from surefoot.algorithms.model_free import Measured, Sizes
 
 from surefoot.algorithms import cpo, ppo_lagrangian, trpo_lagrangian
 from surefoot.algorithms.cpo import CPOConfig
-from surefoot.algorithms.model_free import Measured, Sizes
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.algorithms.trpo_lagrangian import TRPOLagrangianConfig
 from surefoot.core.spaces import ActionSpec

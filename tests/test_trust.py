@@ -9,8 +9,8 @@ import pytest
 
 from surefoot.core.spaces import ActionSpec
 from surefoot.world import trust
+from surefoot.world.black_box import BlackBox
 from surefoot.world.imagination import imagine
-from surefoot.world.model import BlackBox
 from toys import linear_ensemble
 
 ACTIONS = ActionSpec(1, low=(-5.0,), high=(5.0,))

@@ -168,6 +168,5 @@ def linear_ensemble(
         target_std=jnp.ones(d),
         base_logits=jnp.zeros(outputs - d),
         elites=jnp.arange(n) if elites is None else jnp.asarray(elites),
-        holdout_loss=jnp.zeros(n),
         activation="relu",
     )

@@ -78,4 +78,4 @@ def squashed_policy(learner: sac.Learner, actions: ActionSpec) -> Policy:
     """The policies of a learner with a leading axis of seeds, for acting."""
     network = jax.device_get(learner.networks.actor.network)
     low, high = (np.asarray(x, np.float32) for x in (actions.low, actions.high))
-    return Policy(tuple(network.weights), tuple(network.biases), None, low, high)
+    return Policy(tuple(network.weights), tuple(network.biases), None, low, high, kind="squashed")

@@ -19,7 +19,7 @@ from surefoot.algorithms.experience import Experience
 from surefoot.algorithms.phases import Phases
 from surefoot.algorithms.seeds import over_seeds, seed_keys
 from surefoot.algorithms.trainer import Problem
-from surefoot.core.policy import Policy
+from surefoot.core.policy import VARIANCE_EPSILON, Policy
 from surefoot.core.snapshot import Saved
 from surefoot.core.spaces import ActionSpec
 from surefoot.learn import multiplier, ppo
@@ -163,5 +163,6 @@ def numpy_policy(learner: ppo.Learner, actions: ActionSpec) -> Policy:
         np.asarray(actions.low, np.float32),
         np.asarray(actions.high, np.float32),
         None if scale is None else scale.mean,
-        None if scale is None else np.sqrt(scale.var + 1e-8),
+        None if scale is None else np.sqrt(scale.var + VARIANCE_EPSILON),
+        kind="categorical" if actions.discrete else "gaussian",
     )

@@ -1,4 +1,4 @@
-"""How fast the environments step, and how much faster than the reference on the same machine."""
+"""Steps per second of the environments, and of the reference on the same machine."""
 
 import json
 import os
@@ -13,10 +13,10 @@ from surefoot.envs.task import find_task, make
 
 SECONDS = 3.0
 WINDOWS = 30
-# safety-gymnasium's own names; with its vases gone and 15 hazards it is the paper's task.
+# Names in safety-gymnasium; without vases and with 15 hazards they are the paper's task.
 REFERENCE_IDS = {"PointGoal": "Point", "CarGoal": "Car", "DoggoGoal": "Doggo"}
 
-# Runs under the reference's own Python. Prints one JSON object: seconds per step and per reset.
+# Runs under the reference's Python. Prints one JSON object: seconds per step and per reset.
 REFERENCE_SCRIPT = """
 import json, sys, time
 import safety_gymnasium
@@ -49,13 +49,13 @@ print(json.dumps({'step': step, 'reset': best([env.reset] * 3)}))
 def steps_per_second(
     task: str, num_envs: int, threads: int, **options: Any
 ) -> dict[str, float | None]:
-    """Steps per second of the complete step under random actions, auto-resets included.
+    """Steps per second under random actions, auto-resets included.
 
-    Also by how much that exceeds the time of the engine alone, timed in turn.
+    `overhead_beyond_physics` is the time beyond that of the physics engine alone, as a fraction.
     """
     env = make(task, num_envs=num_envs, seed=0, threads=threads, **options)
     env.reset()
-    # Episodes end at different times, as they do in training, so resets cost what they cost there.
+    # Episodes end at different times, as in training.
     env.elapsed[:] = np.arange(num_envs) * env.max_episode_steps // num_envs
     rng = np.random.default_rng(0)
     low, high = env.single_action_space.low, env.single_action_space.high
@@ -63,20 +63,15 @@ def steps_per_second(
     for action in actions[:8]:
         env.step(action)
     complete = _best(lambda action: env.step(action), actions)
-    batch = getattr(env, "_batch", None)
-    if batch is None:  # a task that does not run on the engine
+    physics = env.physics()
+    if physics is None:
         return {"steps_per_second": num_envs / complete, "overhead_beyond_physics": None}
-
-    def physics(action: np.ndarray) -> None:
-        env._ctrl[:] = action  # type: ignore[attr-defined]
-        batch.step(nstep=env.config.frame_skip, stage=env._stage)  # type: ignore[attr-defined]
-
     overhead = complete / _best(physics, actions) - 1
     return {"steps_per_second": num_envs / complete, "overhead_beyond_physics": overhead}
 
 
 def _best(call: Callable[[np.ndarray], object], actions: np.ndarray) -> float:
-    """Seconds per call in the fastest of several windows: other work on the machine only slows."""
+    """Seconds per call in the fastest of several windows, least disturbed by other processes."""
     seconds = []
     for _ in range(WINDOWS):
         count, start = 0, time.perf_counter()
@@ -93,7 +88,7 @@ def benchmark(
 ) -> Iterator[dict[str, Any]]:
     """One row per task, number of environments and threads."""
     for name in tasks:
-        find_task(name)  # say what is wrong before the first minute is spent
+        find_task(name)  # report unknown names before the first measurement
     for name in tasks:
         base = _time_reference(name, reference) if reference else None
         for n in num_envs:
@@ -127,11 +122,11 @@ def ask_python(
     words: Sequence[str],
     folder: str | None = None,
 ) -> Any:
-    """What `script` prints last, as JSON, under the Python of --reference-python, in `folder`.
+    """The last line that `script` prints, as JSON, run in `folder` by --reference-python.
 
-    `library` is what it times and `needs` what that takes, for where it cannot be run.
+    Errors name the `library` that the script times, and what it `needs`.
     """
-    # Not resolved further: what makes a virtual environment's Python its own is where it lies.
+    # Symbolic links are not resolved: a virtual environment's Python is identified by its path.
     program = os.path.abspath(python) if os.sep in python else python
     command = [program, "-W", "ignore", "-c", script, *words]
     try:

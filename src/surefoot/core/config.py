@@ -49,6 +49,8 @@ class Range:
 
 
 Count = Annotated[int, Range(least=1)]
+Width = Annotated[int, Range(least=1, most=1_000_000)]
+"""Size of a layer, or of another array that is held as a whole."""
 NonNegativeInt = Annotated[int, Range(least=0)]
 Positive = Annotated[float, Range(above=0)]
 NonNegative = Annotated[float, Range(least=0)]

@@ -1,34 +1,39 @@
-"""A trained policy in plain numpy: what acts in the real world, and what `export` writes.
+"""A trained policy in plain numpy: it acts in real environments, and `export` writes it.
 
-Importing this module needs numpy alone, so a policy runs on a robot without JAX.
+This module imports numpy only, so a policy runs on a robot without JAX.
 """
 
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
 Kind = Literal["gaussian", "categorical", "squashed"]
 FORMATS: dict[Kind, int] = {"gaussian": 1, "categorical": 1, "squashed": 2}
-"""Of the files; versions that do not know a squashed policy refuse its number."""
+"""Format number of the files; versions without squashed policies refuse number 2."""
 LOG_STD_RANGE = (-20.0, 2.0)
-"""Of a squashed policy, whose network could ask for more."""
+"""Bounds of the network's log_std in a squashed policy."""
+OBSERVATION_CLIP = 10.0
+"""Bound of a standardised observation, in standard deviations."""
+VARIANCE_EPSILON = 1e-8
+"""Added to the variance of an observation before the square root."""
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A policy over actions [A], or over A choices; its `kind` follows from what it has.
+    """A policy over actions [A], or over A choices.
 
-    - gaussian: tanh layers give the mean, `log_std` is the same everywhere; clipped to the bounds.
-    - categorical: tanh layers give logits.
-    - squashed: layers of rectified units give mean and log_std; a hyperbolic tangent of what is
-      drawn fits it into the bounds.
+    - gaussian: a tanh network gives the mean, `log_std` does not depend on the observation, and
+      actions are clipped to the bounds.
+    - categorical: a tanh network gives logits.
+    - squashed: a ReLU network gives mean and log_std, and a hyperbolic tangent maps the sample into
+      the bounds.
 
-    All arrays may carry a leading axis of seeds, in which case observations do too.
+    All arrays may have a leading axis of seeds, in which case observations have it too.
     """
 
     weights: tuple[np.ndarray, ...]
@@ -36,26 +41,28 @@ class Policy:
     biases: tuple[np.ndarray, ...]
     """Of each layer, [out]."""
     log_std: np.ndarray | None
-    """[A]; None where the network gives it, and for a categorical policy."""
+    """[A] of a gaussian policy, else None."""
     low: np.ndarray
-    """Least action, [A]; empty for a categorical policy."""
+    """Lower bound of the action, [A]; empty for a categorical policy."""
     high: np.ndarray
-    """Greatest action, [A]."""
+    """Upper bound of the action, [A]."""
     mean: np.ndarray | None = None
-    """Of the observations, [D], where they are scaled."""
+    """Mean of the observations, [D]; None if they are not scaled."""
     std: np.ndarray | None = None
+    """Standard deviation of the observations, [D]."""
+    kind: Kind = field(kw_only=True)
 
-    @property
-    def kind(self) -> Kind:
-        if self.log_std is not None:
-            return "gaussian"
-        return "squashed" if self.low.size else "categorical"
+    def __post_init__(self) -> None:
+        if (self.kind == "gaussian") != (self.log_std is not None):
+            needed = "needs" if self.kind == "gaussian" else "must not have"
+            raise ValueError(f"not a policy: kind={self.kind!r} {needed} log_std")
 
     def heads(self, obs: np.ndarray) -> np.ndarray:
-        """Means [..., A] of the actions, or logits; means and log_std [..., 2 A] if squashed."""
+        """Means [..., A] or logits; means and log_std [..., 2 A] of a squashed policy."""
         x = np.asarray(obs, np.float32)
         if self.mean is not None and self.std is not None:
-            x = np.clip((x - self.mean[..., None, :]) / self.std[..., None, :], -10.0, 10.0)
+            x = (x - self.mean[..., None, :]) / self.std[..., None, :]
+            x = np.clip(x, -OBSERVATION_CLIP, OBSERVATION_CLIP)
         squashed = self.kind == "squashed"
         for w, b in zip(self.weights[:-1], self.biases[:-1], strict=True):
             x = x @ w + b[..., None, :]
@@ -63,9 +70,9 @@ class Policy:
         return x @ self.weights[-1] + self.biases[-1][..., None, :]
 
     def sample(self, obs: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        """Actions [..., N, A] as drawn, unclipped, by standard noise of that shape.
+        """Unclipped actions [..., N, A] from standard normal noise of that shape.
 
-        Standard normal noise; for a categorical policy uniform noise, and actions [..., N].
+        A categorical policy takes uniform noise and returns actions [..., N].
         """
         heads = self.heads(obs)
         if self.log_std is not None:
@@ -77,7 +84,7 @@ class Policy:
         return self.low + (unit + 1) / 2 * (self.high - self.low)
 
     def act(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
-        """Actions for observations [D] or [N, D], within bounds: the mode, or drawn with `rng`."""
+        """Actions within bounds for observations [D] or [N, D]: the mode, or sampled with `rng`."""
         rows = np.atleast_2d(obs)
         if self.kind == "categorical":
             noise = None if rng is None else rng.uniform(1e-12, 1.0, (len(rows), self.actions))
@@ -99,7 +106,7 @@ class Policy:
         return outputs // 2 if self.kind == "squashed" else outputs
 
     def seed(self, i: int | list[int]) -> "Policy":
-        """The policy of seed number i, out of several; of a list, those with their axis."""
+        """The policy of seed i; of a list of seeds, their policies with the leading axis."""
         pick = lambda x: None if x is None else x[i]
         return replace(
             self,
@@ -111,7 +118,7 @@ class Policy:
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All arrays by name; those that are None are left out."""
+        """All arrays by name, except those that are None."""
         arrays = {f"weight_{i}": w for i, w in enumerate(self.weights)}
         arrays |= {f"bias_{i}": b for i, b in enumerate(self.biases)}
         for name in ("log_std", "mean", "std", "low", "high"):
@@ -121,13 +128,19 @@ class Policy:
         return arrays
 
     @staticmethod
-    def of(arrays: Mapping[str, np.ndarray]) -> "Policy":
-        """The inverse of `arrays`; a ValueError that names what is missing."""
+    def of(arrays: Mapping[str, np.ndarray], kind: Kind | None = None) -> "Policy":
+        """The inverse of `arrays`; raises a ValueError that names missing arrays.
+
+        Without a `kind` it is inferred, for files and checkpoints that do not store it.
+        """
         layers = range(max(1, sum(name.startswith("weight_") for name in arrays)))
         needed = ["low", "high", *(f"{kind}_{i}" for i in layers for kind in ("weight", "bias"))]
         missing = [name for name in needed if name not in arrays]
         if missing:
             raise ValueError(f"not a policy: it has no {', '.join(missing)}")
+        if kind is None:
+            boxed = "squashed" if arrays["low"].size else "categorical"
+            kind = "gaussian" if "log_std" in arrays else boxed
         return Policy(
             tuple(arrays[f"weight_{i}"] for i in layers),
             tuple(arrays[f"bias_{i}"] for i in layers),
@@ -136,13 +149,14 @@ class Policy:
             arrays["high"],
             arrays.get("mean"),
             arrays.get("std"),
+            kind=kind,
         )
 
     def save(self, path: str | Path) -> Path:
         """Write the policy to one .npz file."""
         path = Path(path)
         if path.suffix != ".npz":
-            raise ValueError(f"{path}: a policy is written to a file that ends in .npz")
+            raise ValueError(f"path={str(path)!r} must end in .npz")
         arrays = self.arrays()
         header = json.dumps(
             {
@@ -154,7 +168,7 @@ class Policy:
         )
         temporary = path.with_name(f".{path.name}.partial.npz")
         try:
-            # numpy says that any of the arrays might be the option `allow_pickle`.
+            # numpy's types allow any keyword to be the option `allow_pickle`.
             np.savez(temporary, header=np.array(header), **arrays)  # pyright: ignore[reportArgumentType]
             temporary.replace(path)
         finally:
@@ -170,17 +184,18 @@ class Policy:
                     arrays = {name: data[name] for name in data.files}
                 header = dict(json.loads(str(arrays.pop("header"))))
                 written = header["format"]
-            except Exception:  # what zip and numpy make of damaged bytes has no end
+            except Exception:  # zip and numpy raise many kinds of errors for damaged bytes
                 raise ValueError(
                     f"{path} is damaged, or not a policy written by Surefoot"
                 ) from None
         if written not in FORMATS.values():
             known = " and ".join(str(n) for n in sorted(set(FORMATS.values())))
             raise ValueError(f"{path} has format {written}; this version reads {known}")
-        if header.get("checksum") not in (None, _checksum(arrays)):  # the first ones had none
-            raise ValueError(f"{path} is damaged: its arrays do not fit its checksum")
+        if header.get("checksum") not in (None, _checksum(arrays)):  # old files have none
+            raise ValueError(f"{path} is damaged: its arrays do not match its checksum")
         try:
-            return Policy.of(arrays)
+            kind = header.get("kind")
+            return Policy.of(arrays, kind if kind in get_args(Kind) else None)
         except ValueError as error:
             raise ValueError(f"{path} is {error}") from None
 

@@ -1,8 +1,8 @@
-"""What a learner must know of an environment's actions."""
+"""Action spaces as learners use them."""
 
 from dataclasses import dataclass
-from typing import Any
 
+import gymnasium
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,10 +11,10 @@ from jaxtyping import Array, Float, Shaped
 
 @dataclass(frozen=True)
 class ActionSpec:
-    """Box or Discrete actions.
+    """A Box or Discrete action space.
 
-    Policies draw unbounded Gaussian actions. They are clipped to the bounds where they meet the
-    world, real or learned; probabilities are those of the unclipped action.
+    Policies sample unbounded Gaussian actions. These are clipped to the bounds for an environment
+    and for the learned model. Probabilities are those of the unclipped action.
     """
 
     size: int
@@ -24,19 +24,21 @@ class ActionSpec:
     high: tuple[float, ...] = ()
 
     def encode(self, action: Shaped[Array, "*batch"]) -> Float[Array, "*batch A"]:
-        """Actions as a model's input: clipped, or one-hot."""
+        """Actions as input of the learned model: clipped, or one-hot."""
         if self.discrete:
             return jax.nn.one_hot(action, self.size)
         return jnp.clip(action, jnp.asarray(self.low), jnp.asarray(self.high))
 
     def to_env(self, action: np.ndarray) -> np.ndarray:
-        """Actions as an environment takes them."""
+        """Actions as input of an environment."""
         return action if self.discrete else np.minimum(np.maximum(action, self.low), self.high)
 
 
-def action_spec(space: Any) -> ActionSpec:
-    """The ActionSpec of a gymnasium Box or Discrete space."""
-    if hasattr(space, "n"):
+def action_spec(space: gymnasium.Space) -> ActionSpec:
+    """The ActionSpec of a Gymnasium Box or Discrete space."""
+    if isinstance(space, gymnasium.spaces.Discrete):
         return ActionSpec(int(space.n), discrete=True)
+    if not isinstance(space, gymnasium.spaces.Box):
+        raise ValueError(f"action space {space} must be a Box or Discrete")
     low, high = (tuple(float(x) for x in np.ravel(bound)) for bound in (space.low, space.high))
     return ActionSpec(len(low), low=low, high=high)

@@ -1,1 +1,1 @@
-
+"""The built-in tasks, adapters for other environments, and rendering."""

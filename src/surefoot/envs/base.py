@@ -1,11 +1,12 @@
-"""What all of Surefoot's own tasks share: the vector-environment contract.
+"""The vector-environment contract that all built-in tasks share.
 
-A task fills in the hooks at the end; everything users see (checking of actions, time limits,
-auto-reset in the same step, `info`) happens here, once.
+A task implements the hooks at the end of `TaskEnv`. Checking of actions, time limits, auto-reset in
+the same step and `info` are implemented here, once.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -13,19 +14,37 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 
 from surefoot.envs.streams import Streams
 
+if TYPE_CHECKING:
+    from mujoco import MjModel  # pyright: ignore[reportAttributeAccessIssue]
+
+    from surefoot.envs.render.scene import Scene
+
 EXCEPTION_REWARD = -10.0
 SUMS = ("elapsed", "episode_reward", "episode_cost")
+
+
+class StepResult(NamedTuple):
+    """One step of all environments, before any reset."""
+
+    reward: np.ndarray
+    """[N]."""
+    cost: np.ndarray
+    """[N, k], float64."""
+    terminated: np.ndarray
+    """[N]."""
+    truncated: np.ndarray
+    """Truncated by a failure of the simulation, [N]; the time limit is applied later."""
 
 
 class TaskEnv(VectorEnv):
     """N copies of a task, stepped together.
 
-    - `info["cost"]` holds the cost of the step, float64 [N] (or [N, k] for k constraints).
-    - An episode that ends is restarted within the same step: `obs` is then the first observation
-      of the new episode, `info["final_obs"]` the last one of the old, where `info["_final_obs"]`.
+    - `info["cost"]` holds the costs of the step, float64 [N, k] for the k `cost_names`.
+    - An episode that ends restarts within the same step: `obs` is then the first observation of
+      the new episode, `info["final_obs"]` the last one of the old, where `info["_final_obs"]`.
     - Environment i is seeded with `seed + i`; its episodes depend on that number alone.
-    - `outcome` is the state (see `state`) right after the last step's physics, before any goal was
-      drawn anew and any episode restarted: what a model of the dynamics should predict.
+    - `outcome` is the state (see `state`) right after the physics of the last step, before goals
+      are redrawn and episodes restart: the target of a dynamics model.
     """
 
     metadata = {  # noqa: RUF012 - gymnasium declares it so
@@ -50,7 +69,7 @@ class TaskEnv(VectorEnv):
         render_mode: str | None = None,
     ):
         if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
-            raise ValueError(f"num_envs={num_envs!r} must be a whole number of at least 1")
+            raise ValueError(f"num_envs={num_envs!r} must be a whole number, at least 1")
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise ValueError(f"render_mode={render_mode!r} must be None or 'rgb_array'")
         self.num_envs = num_envs
@@ -77,8 +96,8 @@ class TaskEnv(VectorEnv):
         self._all = np.arange(num_envs)
         self.elapsed = np.zeros(num_envs, dtype=np.int64)
         self.episode_reward = np.zeros(num_envs)
-        self.episode_cost = np.zeros(num_envs)
-        self.failures = 0  # simulations that MuJoCo gave up on, since the start
+        self.episode_cost = np.zeros((num_envs, len(self.cost_names)))
+        self.failures = 0  # simulations that failed, since the start
         self.streams = Streams(self._seeds(seed))
         self._started = False
 
@@ -93,14 +112,14 @@ class TaskEnv(VectorEnv):
                 raise ValueError(
                     f"options['reset_mask'] has shape {mask.shape}; it must be ({self.num_envs},)"
                 )
+        ids = np.flatnonzero(mask)
         if seed is not None:
-            ids = np.flatnonzero(mask)
             seeds = self._seeds(seed)
             self.streams.seed(ids.tolist(), [seeds[i] for i in ids])
         self._started = True
-        self._restart(np.flatnonzero(mask))
+        self._restart(ids)
         self.outcome = self.state()
-        return self._observe(self._all), {}
+        return self.observe(self._all), {}
 
     def step(
         self, actions: np.ndarray
@@ -109,27 +128,28 @@ class TaskEnv(VectorEnv):
         if not self._started:
             raise RuntimeError("call reset() before the first step()")
         actions = self._checked(actions)
-        reward, cost, terminated, truncated = self._advance(actions)
+        reward, cost, terminated, truncated = self.advance(actions)
         for _ in range(1, self.action_repeat):
             ended = terminated | truncated
-            r, c, term, trunc = self._advance(actions)
-            reward = reward + np.where(ended, 0.0, r)
-            cost = cost + np.where(ended, 0.0, c)
-            terminated, truncated = terminated | (term & ~ended), truncated | (trunc & ~ended)
+            more = self.advance(actions)
+            reward = reward + np.where(ended, 0.0, more.reward)
+            cost = cost + np.where(ended[:, None], 0.0, more.cost)
+            terminated = terminated | (more.terminated & ~ended)
+            truncated = truncated | (more.truncated & ~ended)
         self.elapsed += self.action_repeat
         truncated = truncated | (self.elapsed >= self.max_episode_steps)
         self.episode_reward += reward
         self.episode_cost += cost
         self.outcome = self._outcome()
         info: dict[str, Any] = {"cost": cost, "_cost": np.ones(self.num_envs, dtype=bool)}
-        obs = self._observe(self._all)
+        obs = self.observe(self._all)
         ended = terminated | truncated
         if ended.any():
             ids = np.flatnonzero(ended)
             self._restart(ids)
             info["final_obs"], info["_final_obs"] = obs, ended
             obs = obs.copy()
-            obs[ids] = self._observe(ids)
+            obs[ids] = self.observe(ids)
         return obs, reward, terminated, truncated, info
 
     def render(self) -> tuple[np.ndarray, ...] | None:  # type: ignore[override]
@@ -141,18 +161,19 @@ class TaskEnv(VectorEnv):
         return tuple(draw(self.scene(i)) for i in range(self.num_envs))
 
     def snapshot(self) -> dict[str, Any]:
-        """All that is needed to go on from here exactly, as nested dicts of arrays."""
+        """All that is needed to continue exactly, as nested dicts of arrays."""
         sums = {name: getattr(self, name).copy() for name in SUMS}
         count = np.array(self.failures)
-        return {**sums, "failures": count, "streams": self.streams.state(), "task": self._freeze()}
+        return {**sums, "failures": count, "streams": self.streams.state(), "task": self._save()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go on from a snapshot of as many environments of the same task."""
+        """Continue from a snapshot of as many environments of the same task."""
         for name in SUMS:
-            getattr(self, name)[:] = state[name]
+            values = getattr(self, name)
+            values[:] = np.reshape(state[name], values.shape)  # older snapshots have costs [N]
         self.failures = int(state["failures"])
         self.streams.restore(state["streams"])
-        self._thaw(state["task"])
+        self._load(state["task"])
         self.outcome, self._started = self.state(), True
 
     def _restart(self, ids: np.ndarray) -> None:
@@ -174,7 +195,7 @@ class TaskEnv(VectorEnv):
             raise ValueError(f"seed has {len(seeds)} entries for {self.num_envs} environments")
         for s in seeds:
             if not 0 <= s < 2**32:
-                raise ValueError(f"seed {s} is outside 0 … 2**32 - 1")
+                raise ValueError(f"seed {s} must be from 0 to 2**32 - 1")
         return seeds
 
     def _checked(self, actions: np.ndarray) -> np.ndarray:
@@ -189,38 +210,56 @@ class TaskEnv(VectorEnv):
             raise ValueError(f"action {j} of environment {i} is {a[i, j]}; it must be finite")
         return np.minimum(np.maximum(a, self._low), self._high)
 
-    # What a task must provide.
+    def scene(self, i: int) -> "Scene":
+        """What a picture of environment i shows."""
+        return replace(
+            self._scene(i),
+            step=int(self.elapsed[i]),
+            max_steps=self.max_episode_steps,
+            reward=float(self.episode_reward[i]),
+            cost=float(self.episode_cost[i].sum()),
+        )
+
+    # Hooks that a task must implement.
 
     def _begin(self, ids: np.ndarray) -> None:
         """Draw new episodes for the environments `ids`."""
         raise NotImplementedError
 
-    def _advance(
-        self, actions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """One step of all: reward [N], cost [N], terminated [N], truncated by a failure [N]."""
+    def advance(self, actions: np.ndarray) -> StepResult:
+        """Simulate one step of all environments, without time limits and resets."""
         raise NotImplementedError
 
-    def _observe(self, ids: np.ndarray) -> np.ndarray:
+    def observe(self, ids: np.ndarray) -> np.ndarray:
         """Observations [len(ids), D] of the present state."""
         raise NotImplementedError
+
+    def state(self) -> Any:
+        """The present state, as the task's model takes it (arrays of [N, …])."""
+        raise NotImplementedError
+
+    def _scene(self, i: int) -> "Scene":
+        """The scene of environment i, without steps and sums."""
+        raise NotImplementedError
+
+    def _save(self) -> dict[str, np.ndarray]:
+        """The task's part of a snapshot, copied."""
+        raise NotImplementedError
+
+    def _load(self, state: dict[str, np.ndarray]) -> None:
+        """Restore what `_save` returned."""
+        raise NotImplementedError
+
+    # Hooks that a task may implement.
 
     def _outcome(self) -> Any:
         """The state after the physics of the last step (see `outcome`)."""
         return self.state()
 
-    def _freeze(self) -> dict[str, np.ndarray]:
-        """The task's own part of a snapshot, copied."""
-        raise NotImplementedError
+    def physics(self) -> Callable[[np.ndarray], None] | None:
+        """A function that runs the physics engine alone on actions [N, A], for benchmarks."""
+        return None
 
-    def _thaw(self, state: dict[str, np.ndarray]) -> None:
-        """The inverse of `_freeze`."""
-        raise NotImplementedError
-
-    def state(self) -> Any:
-        """The present state, as the task's knowledge functions take it (arrays of [N, …])."""
-        raise NotImplementedError
-
-    def scene(self, i: int) -> Any:
-        """Environment i as a picture (`render.Scene`)."""
-        raise NotImplementedError
+    def pose(self, i: int) -> "tuple[MjModel, np.ndarray] | None":
+        """MuJoCo model and qpos [nq] of environment i, for the camera view; None without MuJoCo."""
+        return None

@@ -1,8 +1,8 @@
 """One stream of random numbers per environment.
 
-Each environment owns a Mersenne twister, as in the reference, so that an episode depends on its
-seed alone: not on how many environments run beside it, nor on threads. Numbers are drawn in blocks
-ahead of use, so that "every environment consumes one number" is a single vector addition.
+Each environment has a Mersenne twister, as in the reference. So an episode depends on its seed
+alone, not on the number of environments or threads. Numbers are drawn in blocks ahead of use, which
+makes "every environment consumes one number" a single vector addition.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ class Streams:
         self.seed(range(self.count), seeds)
 
     def seed(self, ids: Sequence[int], seeds: Sequence[int]) -> None:
-        """Restart the streams `ids`, each from its own seed."""
+        """Restart the streams `ids` from the given seeds."""
         for i, seed in zip(ids, seeds, strict=True):
             self._twisters[i].seed(int(seed))
             self._used[i] = BLOCK
@@ -52,7 +52,7 @@ class Streams:
         self._used[i] = 0
 
     def state(self) -> dict[str, np.ndarray]:
-        """Everything needed to continue the streams, as plain arrays."""
+        """Everything needed to continue the streams."""
         states = [t.get_state(legacy=False)["state"] for t in self._twisters]
         return {
             "keys": np.stack([s["key"] for s in states]),
@@ -62,7 +62,7 @@ class Streams:
         }
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
-        """The inverse of `state`."""
+        """Continue from what `state` returned."""
         for twister, key, position in zip(
             self._twisters, state["keys"], state["positions"], strict=True
         ):

@@ -6,6 +6,7 @@ and the task resumes the run from its last checkpoint.
 
 import io
 import os
+import runpy
 import sys
 from collections.abc import Mapping
 from contextlib import redirect_stderr
@@ -117,16 +118,14 @@ class Task:
 
 
 def train_block(block: Block, device: str) -> Outcome:
-    """Train a block in a worker."""
-    from surefoot import cli
-
+    """Train a block in a worker, by the command of the package."""
     block.folder.parent.mkdir(parents=True, exist_ok=True)
-    words = block.command(device)
-    sys.argv = ["surefoot", *words]  # recorded by the run as its command
+    sys.argv = ["surefoot", *block.command(device)]  # recorded by the run as its command
     output = io.StringIO()
     with redirect_stderr(output):
         try:
-            cli.main(words)
+            # In this process: a process of its own would outlive a worker that is killed.
+            runpy.run_module("surefoot", run_name="__main__")
         except SystemExit as end:
             if end.code:
                 return Outcome(False, last_line(output.getvalue()) or f"exit code {end.code}")

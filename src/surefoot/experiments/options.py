@@ -14,7 +14,7 @@ class Options:
     """How an experiment is run."""
 
     seeds: Count | None = None
-    """Seeds of every job (default: as the experiment defines)."""
+    """Seeds of every job; None: as the experiment defines."""
     scale: Annotated[float, Range(above=0, most=1)] = 1.0
     """Share of the real steps, for a quick look."""
     out: Path = HOME
@@ -24,13 +24,13 @@ class Options:
     report_only: bool = False
     """Train nothing; report the runs that exist."""
     jobs: Count | None = None
-    """Trainings at once (default: as many as cores or GPUs allow)."""
+    """Trainings at once; None: as many as cores or GPUs allow."""
     block: Count | None = None
-    """Most seeds trained side by side in one run (default: all)."""
+    """Most seeds trained side by side in one run; None: all."""
     on: Literal["here", "ray"] = "here"
     """Where to train: here, or on ray, as tasks of a Ray cluster that shares the folder --out."""
     ray_address: str | None = None
-    """Address of a Ray cluster (default: start Ray on this machine)."""
+    """Address of a Ray cluster; None: start Ray on this machine."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
     """Device that trains, and whose presets apply; auto uses a GPU if there is one."""
     quiet: bool = False

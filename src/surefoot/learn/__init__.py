@@ -1,1 +1,1 @@
-"""What improves a policy: networks, advantages, surrogates, multipliers and PPO."""
+"""Policy improvement: networks, advantages, surrogates, multipliers, PPO, trust region, SAC."""

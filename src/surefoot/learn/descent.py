@@ -1,4 +1,4 @@
-"""Gradient descent over minibatches with an early stop, for policies and critics alike."""
+"""Gradient descent over minibatches with early stopping, for policies and critics."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -6,70 +6,74 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 Params = TypeVar("Params")
+Rows = TypeVar("Rows")
+Info = TypeVar("Info")
+Carry = tuple[Any, optax.OptState, Int[Array, ""], Bool[Array, ""], Any]
+"""Parameters, optimiser state, steps taken, whether to stop, and the last info."""
 
 
 def descend(
-    loss: Callable[[Params, Any], tuple[Array, tuple[Array | None, Any]]],
+    loss: Callable[[Params, Rows], tuple[Array, tuple[Array | None, Info]]],
     optimiser: optax.GradientTransformation,
     params: Params,
     moments: optax.OptState,
-    rows: Any,
+    rows: Rows,
     epochs: int,
     minibatches: int,
     key: PRNGKeyArray,
-) -> tuple[Params, optax.OptState, Int[Array, ""], Any]:
-    """Step down `loss` over minibatches of `rows` until all passes are done or it says stop.
+) -> tuple[Params, optax.OptState, Int[Array, ""], Info]:
+    """Minimise `loss` over minibatches of `rows` until all passes are done or it stops.
 
     `rows` is a pytree of arrays `[N, ...]`. `loss(params, rows)` returns its value and (stop,
-    info); a step on which it says stop is not taken; stop is None where nothing ever stops it,
-    which spares an accelerator the question. Returns the parameters, the optimiser's state, the
-    number of steps taken and the last `info`.
+    info). A step with a true stop is not taken. Without early stopping, stop is None, which avoids
+    a device synchronisation per step.
+
+    Returns the parameters, the optimiser state, the number of steps taken and the last `info`.
     """
     count = jax.tree.leaves(rows)[0].shape[0]
     if count < minibatches:
-        raise ValueError(f"minibatches = {minibatches}: must not exceed the batch's {count} steps")
+        raise ValueError(f"minibatches={minibatches} must be at most the {count} rows of a batch")
 
-    def step(state):
+    def step(state: Carry) -> Carry:
         params, moments, taken, stop, _ = state
         part = rows
         if minibatches > 1:
             index = minibatch(key, count, minibatches, taken)
             part = jax.tree.map(lambda x: x[index], rows)
-        grads, (says, info) = jax.grad(loss, has_aux=True)(params, part)
+        grads, (stops, info) = jax.grad(loss, has_aux=True)(params, part)
         updates, new_moments = optimiser.update(grads, moments, params)
         new = (optax.apply_updates(params, updates), new_moments, taken + 1)
-        if says is None:
+        if stops is None:
             return *new, stop, info
-        kept = jax.tree.map(lambda a, b: jnp.where(says, a, b), (params, moments, taken), new)
-        return *kept, says, info
+        result = jax.tree.map(lambda a, b: jnp.where(stops, a, b), (params, moments, taken), new)
+        return *result, stops, info
 
-    def goes_on(state):
+    def unfinished(state: Carry) -> Bool[Array, ""]:
         _, _, taken, stop, _ = state
         return ~stop & (taken < epochs * minibatches)
 
     stops, shapes = jax.eval_shape(lambda: loss(params, rows)[1])
     info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
     start = (params, moments, jnp.array(0), jnp.array(False), info)
-    end: Any
     if stops is None:
         end = jax.lax.fori_loop(0, epochs * minibatches, lambda _, state: step(state), start)
     else:
-        end = jax.lax.while_loop(goes_on, step, start)
+        end = jax.lax.while_loop(unfinished, step, start)
     return end[0], end[1], end[2], end[4]
 
 
 def minibatch(
     key: PRNGKeyArray, count: int, minibatches: int, step: Int[Array, ""] | int
 ) -> Int[Array, " n"]:
-    """Which rows step number `step` takes: in each pass every row once, less a remainder.
+    """Indices of the rows of step number `step`; each pass takes every row once, less a remainder.
 
-    Neighbouring rows form groups of `minibatches`, and each minibatch takes one row of every group,
-    at an offset drawn anew for each group and pass. Neighbours are one moment of several rollouts,
-    so every minibatch covers all moments evenly, and there is no sort as in a full permutation,
-    which would take a CPU about half as long as the policy's gradients of a whole pass.
+    Neighbouring rows form groups of `minibatches`. Each minibatch takes one row of every group, at
+    a random offset per group and pass. Neighbours are the same time step of several rollouts, so
+    every minibatch covers all time steps evenly. A full permutation would need a sort, which takes
+    a CPU about half as long as the policy's gradients of a pass.
     """
     size = count // minibatches
     epoch, part = step // minibatches, step % minibatches
@@ -80,7 +84,7 @@ def minibatch(
 def adam(
     learning_rate: Float[Array, ""] | float, max_grad_norm: float | None
 ) -> optax.GradientTransformation:
-    """Adam, on gradients cut to `max_grad_norm` if given."""
+    """Adam, with gradients clipped to `max_grad_norm` if given."""
     plain = optax.adam(learning_rate)
     if max_grad_norm is None:
         return plain

@@ -1,7 +1,11 @@
-"""The Lagrange multipliers: the price of each constraint, raised while it is broken."""
+"""Lagrange multipliers: one per constraint, raised while its cost exceeds its limit.
+
+`RULES` holds one class per update rule. A new rule is a class with `init`, `value` and `update`,
+an entry in `RULES` and a name in `MultiplierConfig.kind`.
+"""
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, Protocol
 
 import equinox as eqx
 import jax
@@ -9,7 +13,9 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from surefoot.core.config import check_types
+from surefoot.core.config import NonNegative, Positive, Share, Width, check
+
+Vector = Float[Array, " k"]
 
 
 @dataclass(frozen=True)
@@ -17,127 +23,172 @@ class MultiplierConfig:
     """How the multipliers follow the measured costs."""
 
     kind: Literal["projected", "softplus", "pid"] = "projected"
-    """Projected ascent (the paper), softplus with Adam (safety-starter-agents), or PID control."""
-    learning_rate: float = 0.05
-    """Step of the projected ascent or of Adam; PID control has its gains instead."""
-    initial: float = 1.0
-    """Value before the first update; PID control starts its integral there."""
-    maximum: float | None = None
-    """Upper bound of a multiplier; none if not given."""
+    """Update rule: projected ascent (the paper), softplus with Adam (safety-starter-agents), or
+    PID control."""
+    learning_rate: Positive = 0.05
+    """Step size of projected ascent or of Adam; PID control has gains instead."""
+    initial: NonNegative = 1.0
+    """Value before the first update; the initial integral of PID control."""
+    maximum: Positive | None = None
+    """Upper bound of a multiplier; None for no bound."""
     normalise: bool = False
-    """Measure violations in units of the limit, (J_C - d) / d. PID control always does."""
-    proportional_gain: float = 0.1
+    """Measure violations relative to the limit, (J_C - d) / d. PID control always does."""
+    proportional_gain: NonNegative = 0.1
     """PID: weight of the smoothed violation."""
-    integral_gain: float = 0.01
-    """PID: how fast the integral of the violation grows."""
-    derivative_gain: float = 0.01
+    integral_gain: NonNegative = 0.01
+    """PID: weight of each violation added to the integral."""
+    derivative_gain: NonNegative = 0.01
     """PID: weight of the rise of the smoothed cost over the last `derivative_delay` updates."""
-    derivative_delay: int = 10
-    """PID: how many updates back a rise of the cost is measured from."""
-    smoothing: float = 0.95
-    """PID: share of the past kept in the moving average of the cost."""
+    derivative_delay: Width = 10
+    """PID: number of updates over which the rise of the cost is measured."""
+    smoothing: Share = 0.95
+    """PID: weight of the past in the moving average of the cost."""
 
     def __post_init__(self) -> None:
-        check_types(self)
-        if self.kind not in ("projected", "softplus", "pid"):
-            raise ValueError(f"kind = {self.kind!r}: must be 'projected', 'softplus' or 'pid'")
-        for name in ("proportional_gain", "integral_gain", "derivative_gain", "initial"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"{name} = {getattr(self, name)}: must not be negative")
-        if not self.learning_rate > 0:
-            raise ValueError(f"learning_rate = {self.learning_rate}: must be positive")
+        check(self)
         if self.kind == "softplus" and self.initial == 0:
-            raise ValueError("initial = 0: must be positive for softplus, which never reaches 0")
+            raise ValueError(
+                f"initial={self.initial} must be positive for softplus, which never reaches 0"
+            )
         if self.maximum is not None and not self.maximum >= max(self.initial, 1e-6):
             raise ValueError(
-                f"maximum = {self.maximum}: must be positive and at least initial = {self.initial}"
+                f"maximum={self.maximum} must be at least 1e-6 and at least initial={self.initial}"
             )
-        if self.derivative_delay < 1:
-            raise ValueError(f"derivative_delay = {self.derivative_delay}: must be at least 1")
-        if not 0 <= self.smoothing < 1:
-            raise ValueError(f"smoothing = {self.smoothing}: must be in [0, 1)")
 
 
 class PIDMemory(eqx.Module):
-    """What PID control remembers of past costs, all in units of the limit."""
+    """Past costs relative to the limit, for PID control."""
 
-    integral: Float[Array, " k"]
-    smoothed: Float[Array, " k"]
+    integral: Vector
+    smoothed: Vector
     history: Float[Array, "delay k"]
+    """Smoothed costs of the last updates, oldest first."""
     updates: Int[Array, ""]
 
 
 class MultiplierState(eqx.Module):
-    """`raw` is lambda itself, or z with lambda = softplus(z); `memory` is the kind's own."""
+    """`raw` is lambda, or z with lambda = softplus(z); `memory` belongs to the rule."""
 
-    raw: Float[Array, " k"]
-    memory: Any
+    raw: Vector
+    memory: optax.OptState | PIDMemory | None
 
 
-def init(config: MultiplierConfig, k: int) -> MultiplierState:
-    """Multipliers of k constraints, all at `config.initial`."""
-    start = jnp.full(k, config.initial, jnp.float32)
-    if config.kind == "softplus":
+class Rule(Protocol):
+    """An update rule; `start` and `value` are lambda, one per constraint."""
+
+    def init(self, config: MultiplierConfig, start: Vector) -> MultiplierState: ...
+    def value(self, state: MultiplierState) -> Vector: ...
+    def update(
+        self, config: MultiplierConfig, state: MultiplierState, cost: Vector, limit: Vector
+    ) -> MultiplierState: ...
+
+
+class Projected:
+    """Gradient ascent on lambda, projected onto [0, maximum]."""
+
+    def init(self, config: MultiplierConfig, start: Vector) -> MultiplierState:
+        return MultiplierState(start, None)
+
+    def value(self, state: MultiplierState) -> Vector:
+        return state.raw
+
+    def update(
+        self, config: MultiplierConfig, state: MultiplierState, cost: Vector, limit: Vector
+    ) -> MultiplierState:
+        step = config.learning_rate * _violation(config, cost, limit)
+        return MultiplierState(_project(config, state.raw + step), None)
+
+
+class Softplus:
+    """Adam on z, where lambda = softplus(z)."""
+
+    def init(self, config: MultiplierConfig, start: Vector) -> MultiplierState:
         raw = _inverse_softplus(start)
         return MultiplierState(raw, optax.adam(config.learning_rate).init(raw))
-    if config.kind == "pid":
-        zeros = jnp.zeros(k, jnp.float32)
-        history = jnp.zeros((config.derivative_delay, k), jnp.float32)
-        memory = PIDMemory(start, zeros, history, jnp.zeros((), jnp.int32))
-        return MultiplierState(start, memory)
-    return MultiplierState(start, None)
 
+    def value(self, state: MultiplierState) -> Vector:
+        return jax.nn.softplus(state.raw)
 
-def value(config: MultiplierConfig, state: MultiplierState) -> Float[Array, " k"]:
-    """lambda, one per constraint."""
-    return jax.nn.softplus(state.raw) if config.kind == "softplus" else state.raw
-
-
-def update(
-    config: MultiplierConfig,
-    state: MultiplierState,
-    cost: Float[Array, " k"],
-    limit: Float[Array, " k"],
-) -> MultiplierState:
-    """One update from the measured costs J_C and their limits d: lambda grows where J_C > d.
-
-    `cost` is the return to be limited, in the limit's units (such as the undiscounted cost of an
-    episode), never a surrogate.
-    """
-    # A limit of 0 offers no unit of its own, so its violation stays as it is.
-    unit = jnp.where(limit > 0, limit, 1.0)
-    violation = (cost - limit) / unit if config.normalise else cost - limit
-    if config.kind == "projected":
-        return MultiplierState(_project(config, state.raw + config.learning_rate * violation), None)
-    if config.kind == "softplus":
-        step, moments = optax.adam(config.learning_rate).update(-violation, state.memory)
+    def update(
+        self, config: MultiplierConfig, state: MultiplierState, cost: Vector, limit: Vector
+    ) -> MultiplierState:
+        memory, violation = state.memory, _violation(config, cost, limit)
+        assert memory is not None and not isinstance(memory, PIDMemory)
+        step, moments = optax.adam(config.learning_rate).update(-violation, memory)
         z = state.raw + jnp.asarray(step)
         if config.maximum is not None:
             z = jnp.minimum(z, _inverse_softplus(jnp.float32(config.maximum)))
         return MultiplierState(z, moments)
-    return _pid(config, state.memory, cost / unit, limit / unit)
 
 
-def _pid(
-    config: MultiplierConfig, memory: PIDMemory, cost: Float[Array, " k"], limit: Float[Array, " k"]
-) -> MultiplierState:
-    """Stooke et al. (2020), with the averages started at the first cost instead of at zero.
+class PID:
+    """PID control (Stooke et al., 2020), with averages that start at the first cost.
 
-    Started at zero they would take the first measurements for a steep rise.
+    If they started at zero, the first measurements would count as a steep rise.
     """
-    first = memory.updates == 0
-    mixed = config.smoothing * memory.smoothed + (1 - config.smoothing) * cost
-    smoothed = jnp.where(first, cost, mixed)
-    history = jnp.where(first, jnp.broadcast_to(cost, memory.history.shape), memory.history)
-    rise = jnp.maximum(smoothed - history[0], 0.0)
-    integral = _project(config, memory.integral + config.integral_gain * (cost - limit))
-    raw = config.proportional_gain * (smoothed - limit) + integral + config.derivative_gain * rise
-    history = jnp.concatenate([history[1:], smoothed[None]])
-    memory = PIDMemory(integral, smoothed, history, memory.updates + 1)
-    return MultiplierState(_project(config, raw), memory)
+
+    def init(self, config: MultiplierConfig, start: Vector) -> MultiplierState:
+        zeros = jnp.zeros(len(start), jnp.float32)
+        history = jnp.zeros((config.derivative_delay, len(start)), jnp.float32)
+        memory = PIDMemory(start, zeros, history, jnp.zeros((), jnp.int32))
+        return MultiplierState(start, memory)
+
+    def value(self, state: MultiplierState) -> Vector:
+        return state.raw
+
+    def update(
+        self, config: MultiplierConfig, state: MultiplierState, cost: Vector, limit: Vector
+    ) -> MultiplierState:
+        memory, unit = state.memory, _unit(limit)
+        assert isinstance(memory, PIDMemory)
+        cost, limit = cost / unit, limit / unit
+        first = memory.updates == 0
+        mixed = config.smoothing * memory.smoothed + (1 - config.smoothing) * cost
+        smoothed = jnp.where(first, cost, mixed)
+        history = jnp.where(first, jnp.broadcast_to(cost, memory.history.shape), memory.history)
+        rise = jnp.maximum(smoothed - history[0], 0.0)
+        integral = _project(config, memory.integral + config.integral_gain * (cost - limit))
+        proportional = config.proportional_gain * (smoothed - limit)
+        raw = proportional + integral + config.derivative_gain * rise
+        history = jnp.concatenate([history[1:], smoothed[None]])
+        memory = PIDMemory(integral, smoothed, history, memory.updates + 1)
+        return MultiplierState(_project(config, raw), memory)
 
 
-def _project(config: MultiplierConfig, lam: Float[Array, " k"]) -> Float[Array, " k"]:
+RULES: dict[str, Rule] = {"projected": Projected(), "softplus": Softplus(), "pid": PID()}
+
+
+def init(config: MultiplierConfig, k: int) -> MultiplierState:
+    """Multipliers of k constraints, all at `config.initial`."""
+    return RULES[config.kind].init(config, jnp.full(k, config.initial, jnp.float32))
+
+
+def value(config: MultiplierConfig, state: MultiplierState) -> Vector:
+    """Lambda, one per constraint."""
+    return RULES[config.kind].value(state)
+
+
+def update(
+    config: MultiplierConfig, state: MultiplierState, cost: Vector, limit: Vector
+) -> MultiplierState:
+    """Update lambda from the measured costs J_C and their limits d; it grows where J_C > d.
+
+    `cost` is the limited return in the units of the limit, such as the undiscounted cost of an
+    episode. It must not be a surrogate.
+    """
+    return RULES[config.kind].update(config, state, cost, limit)
+
+
+def _unit(limit: Vector) -> Vector:
+    """The limit, or 1 where it is 0 and so defines no unit."""
+    return jnp.where(limit > 0, limit, 1.0)
+
+
+def _violation(config: MultiplierConfig, cost: Vector, limit: Vector) -> Vector:
+    return (cost - limit) / _unit(limit) if config.normalise else cost - limit
+
+
+def _project(config: MultiplierConfig, lam: Vector) -> Vector:
     return jnp.clip(lam, 0.0, config.maximum)
 
 

@@ -1,14 +1,17 @@
-"""Natural-gradient arithmetic on flat parameters: Fisher products, CG and a line search."""
+"""Natural gradients on flat parameters: Fisher products, conjugate gradients, line search."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 Vector = Float[Array, " P"]
 Product = Callable[[Vector], Vector]
+Info = TypeVar("Info")
+CGState = tuple[Vector, Vector, Vector, Float[Array, ""]]
+SearchState = tuple[Int[Array, ""], Bool[Array, ""], Float[Array, ""]]
 
 
 def fisher_product(
@@ -16,22 +19,22 @@ def fisher_product(
 ) -> Product:
     """v -> (H + damping I) v with H the Hessian of `mean_kl` at `params`.
 
-    At the policy that the KL is measured from, H is the Fisher matrix, whatever the distribution.
-    The gradient is linearised once; each product then only replays its linear part.
+    At the policy that the KL is measured from, H is the Fisher matrix for any distribution. The
+    gradient is linearised once; each product evaluates only its linear part.
     """
     _, product = jax.linearize(jax.grad(mean_kl), params)
     return lambda v: product(v) + damping * v
 
 
 def conjugate_gradients(product: Product, b: Vector, iterations: int) -> Vector:
-    """x with product(x) = b, as near as so many iterations come, from x = 0.
+    """Solve product(x) = b approximately, from x = 0.
 
-    Iterations stop counting once the residual is down to rounding errors, which would otherwise
-    be taken for a direction.
+    Iterations have no effect once the residual consists of rounding errors, which would give
+    meaningless directions.
     """
     enough = 1e-10 * (b @ b)
 
-    def step(state, _):
+    def step(state: CGState, _: None) -> tuple[CGState, None]:
         x, residual, direction, square = state
         image = product(direction)
         length = square / jnp.maximum(direction @ image, jnp.finfo(b.dtype).tiny)
@@ -48,32 +51,33 @@ def conjugate_gradients(product: Product, b: Vector, iterations: int) -> Vector:
 
 
 def line_search(
-    judge: Callable[[Vector], tuple[Bool[Array, ""], Any]],
+    judge: Callable[[Vector], tuple[Bool[Array, ""], Info]],
     params: Vector,
     step: Vector,
     tries: int,
     decay: float,
-) -> tuple[Vector, Float[Array, ""], Any]:
-    """The first of params + step, params + decay step, … that is accepted, or else `params`.
+) -> tuple[Vector, Float[Array, ""], Info]:
+    """The first of params + step, params + decay * step, ... that is accepted, else `params`.
 
-    `judge` says whether parameters are acceptable, and anything more about them. Its test must be
-    a comparison that a NaN fails, so that a step which leads to one shrinks like any other.
-    Returns the parameters, which share of the step was taken (0 if none) and what `judge` said.
+    `judge` returns whether parameters are acceptable, and any information about them. NaN must fail
+    its test, so that a step which leads to NaN shrinks.
+
+    Returns the parameters, the share of the step that was taken (0 if none) and `judge`'s
+    information about them.
     """
 
-    def goes_on(state):
+    def unfinished(state: SearchState) -> Bool[Array, ""]:
         tried, accepted, _ = state
         return ~accepted & (tried < tries)
 
-    def shrink(state):
+    def shrink(state: SearchState) -> SearchState:
         tried, _, share = state
-        # The first try is the whole step.
         share = jnp.where(tried == 0, 1.0, share * decay)
         accepted, _ = judge(params + share * step)
         return tried + 1, accepted, share
 
     start = (jnp.array(0), jnp.array(False), jnp.array(1.0))
-    _, accepted, share = jax.lax.while_loop(goes_on, shrink, start)
-    # Not a product with 0, which would keep what is not finite.
-    found = jnp.where(accepted, params + share * step, params)
-    return found, jnp.where(accepted, share, 0.0), judge(found)[1]
+    _, accepted, share = jax.lax.while_loop(unfinished, shrink, start)
+    # A product with 0 would keep values that are not finite.
+    result = jnp.where(accepted, params + share * step, params)
+    return result, jnp.where(accepted, share, 0.0), judge(result)[1]

@@ -1,31 +1,31 @@
 """The networks of a learner: policy, critics and observation scaling.
 
-Every network takes batches of any shape `[..., D]` as they are, without `vmap`: a layer is one
-matrix product over all rows, which is what keeps updates fast on a CPU.
+Every network takes batches of any shape `[..., D]` without `vmap`. A layer is one matrix product
+over all rows, which keeps updates fast on a CPU.
 """
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
+from surefoot.core.policy import OBSERVATION_CLIP, VARIANCE_EPSILON
+
 LOG_2PI = 1.8378770664093453
 
 
 def orthogonal(noise: Float[Array, "i o"]) -> Float[Array, "i o"]:
-    """Gaussian noise made a matrix with orthonormal rows or columns, whichever are fewer.
+    """The orthogonal polar factor of a noise matrix: orthonormal rows or columns, the fewer ones.
 
-    Its orthogonal factor, by Newton's iteration, which needs products only. A QR decomposition
-    would need LAPACK, which JAX has been seen to wait for without end on a CPU of two cores when
-    several seeds start together.
+    Newton's iteration needs matrix products only. A QR decomposition needs LAPACK, which can hang
+    on a CPU with two cores when several seeds start together.
     """
     tall = noise if noise.shape[0] >= noise.shape[1] else noise.T
-    # Within the iteration's reach every singular value grows to 1; 40 rounds suffice even for one
-    # a million times smaller than the greatest.
+    # Every singular value in (0, 1] converges to 1. 40 iterations suffice even for one a million
+    # times smaller than the largest.
     tall = tall / jnp.linalg.norm(tall)
     with jax.default_matmul_precision("highest"):
         grow = lambda _, m: 1.5 * m - 0.5 * m @ (m.T @ m)
@@ -47,12 +47,12 @@ class MLP(eqx.Module):
         last_gain: float = 1.0,
         activation: Callable[[Array], Array] = jnp.tanh,
     ):
-        """Orthogonal weights: gain sqrt(2) in hidden layers, `last_gain` in the last; no bias."""
+        """Orthogonal weights with gain sqrt(2), `last_gain` in the last layer; zero biases."""
         if len(sizes) < 2:
-            raise ValueError(f"sizes = {tuple(sizes)}: needs at least an input and an output size")
+            raise ValueError(f"sizes={tuple(sizes)} must have at least an input and an output size")
         shapes = list(pairwise(sizes))
         gains = [2**0.5] * (len(shapes) - 1) + [last_gain]
-        # Drawn all at once: every draw of its own takes half a second to compile.
+        # One draw for all layers, because every separate draw takes half a second to compile.
         noise = jax.random.normal(key, (sum(i * o for i, o in shapes),))
         ends = list(accumulate(i * o for i, o in shapes))
         self.weights = [
@@ -69,7 +69,7 @@ class MLP(eqx.Module):
 
 
 class Gaussian(eqx.Module):
-    """A diagonal Gaussian over `[..., A]`; `log_std` may be one row `[A]` shared by all."""
+    """A diagonal Gaussian over `[..., A]`; `log_std` may be one row `[A]` for the whole batch."""
 
     mean: Float[Array, "*batch A"]
     log_std: Float[Array, "*#batch A"]
@@ -88,15 +88,16 @@ class Gaussian(eqx.Module):
         entropy = jnp.sum(self.log_std + 0.5 * (1 + LOG_2PI), -1)
         return jnp.broadcast_to(entropy, self.mean.shape[:-1])
 
-    def kl(self, new: Any) -> Float[Array, "*batch"]:
-        """KL(self || new), exact, for `new` of the same kind."""
+    def kl(self, new: "Distribution") -> Float[Array, "*batch"]:
+        """Exact KL(self || new)."""
+        assert isinstance(new, Gaussian)
         gap = (new.mean - self.mean) * jnp.exp(-new.log_std)
         log_ratio = new.log_std - self.log_std
         return jnp.sum(log_ratio + 0.5 * (jnp.exp(-2 * log_ratio) + gap * gap - 1), -1)
 
 
 class Categorical(eqx.Module):
-    """A choice among A actions by unnormalised `logits`."""
+    """A distribution over A choices with unnormalised `logits`."""
 
     logits: Float[Array, "*batch A"]
 
@@ -114,22 +115,25 @@ class Categorical(eqx.Module):
         log_p = jax.nn.log_softmax(self.logits)
         return -jnp.sum(jnp.exp(log_p) * log_p, -1)
 
-    def kl(self, new: Any) -> Float[Array, "*batch"]:
-        """KL(self || new), exact, for `new` of the same kind."""
+    def kl(self, new: "Distribution") -> Float[Array, "*batch"]:
+        """Exact KL(self || new)."""
+        assert isinstance(new, Categorical)
         log_p = jax.nn.log_softmax(self.logits)
         return jnp.sum(jnp.exp(log_p) * (log_p - jax.nn.log_softmax(new.logits)), -1)
 
 
-class Actor(eqx.Module):
-    """The policy: a Gaussian with state-independent `log_std`, or a categorical if `discrete`.
+Distribution = Gaussian | Categorical
 
-    Gaussian actions are unbounded and their log-probabilities are those of the unbounded action;
-    `ActionSpec` clips what is sent to an environment.
+
+class Actor(eqx.Module):
+    """The policy: a Gaussian with state-independent `log_std`, or a categorical without one.
+
+    Gaussian actions are unbounded, and so are their log-probabilities. `ActionSpec` clips actions
+    for the environment.
     """
 
     network: MLP
     log_std: Float[Array, " A"] | None
-    discrete: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -142,46 +146,32 @@ class Actor(eqx.Module):
         initial_log_std: float = -0.5,
     ):
         """`action_dim` is the length of an action, or the number of choices if `discrete`."""
-        # A small last layer starts every state near the same, centred action.
+        # A small last layer gives all states nearly the same centred initial action.
         self.network = MLP([obs_dim, *hidden, action_dim], key, last_gain=0.01)
         self.log_std = None if discrete else jnp.full(action_dim, initial_log_std, jnp.float32)
-        self.discrete = discrete
 
     def heads(self, obs: Float[Array, "*batch D"]) -> Float[Array, "*batch A"]:
-        """The network's output: means, or logits if `discrete`."""
+        """Output of the network: means, or logits of a categorical policy."""
         return self.network(obs)
 
-    def distribution(self, heads: Float[Array, "*batch A"]) -> Gaussian | Categorical:
-        """The distribution that `heads` stands for under this actor's `log_std`."""
+    def distribution(self, heads: Float[Array, "*batch A"]) -> Distribution:
+        """The distribution with these heads and this actor's `log_std`."""
         return Categorical(heads) if self.log_std is None else Gaussian(heads, self.log_std)
 
-    def __call__(self, obs: Float[Array, "*batch D"]) -> Gaussian | Categorical:
+    def __call__(self, obs: Float[Array, "*batch D"]) -> Distribution:
         return self.distribution(self.heads(obs))
 
     def sample(self, obs: Float[Array, "*batch D"], key: PRNGKeyArray) -> Shaped[Array, "..."]:
-        """An action per row: float `[..., A]`, or integer `[...]` if `discrete`."""
+        """A sampled action per row: float `[..., A]`, or integer `[...]` if categorical."""
         return self(obs).sample(key)
 
     def mode(self, obs: Float[Array, "*batch D"]) -> Shaped[Array, "..."]:
         """The most probable action per row."""
         return self(obs).mode()
 
-    def log_prob(
-        self, obs: Float[Array, "*batch D"], action: Shaped[Array, "..."]
-    ) -> Float[Array, "*batch"]:
-        return self(obs).log_prob(action)
-
-    def entropy(self, obs: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:
-        return self(obs).entropy()
-
-
-def kl(old: Actor, new: Actor, obs: Float[Array, "*batch D"]) -> Float[Array, "*batch"]:
-    """Exact KL(old || new) of the two policies at every observation."""
-    return old(obs).kl(new(obs))
-
 
 class Critics(eqx.Module):
-    """1 + k value networks, the reward's first and then one per constraint, stacked in one."""
+    """1 + k value networks, stacked: one for the reward, then one per constraint."""
 
     network: MLP
 
@@ -197,17 +187,23 @@ class Critics(eqx.Module):
         self.network = eqx.filter_vmap(lambda k: MLP([obs_dim, *hidden, 1], k))(keys)
 
     def __call__(self, obs: Float[Array, "*batch D"]) -> Float[Array, "*batch signals"]:
-        if jax.default_backend() != "cpu":
-            values = jax.vmap(lambda network: network(obs))(self.network)
-            return jnp.moveaxis(values[..., 0], 0, -1)
-        # One by one: a batched product of the stack takes a CPU a tenth longer per update.
-        signals = self.network.biases[0].shape[0]
-        networks = [jax.tree.map(lambda x, i=i: x[i], self.network) for i in range(signals)]
-        return jnp.stack([network(obs)[..., 0] for network in networks], -1)
+        # A batched product of the stack takes a CPU a tenth longer per update.
+        return jax.lax.platform_dependent(self.network, obs, cpu=_one_by_one, default=_stacked)
+
+
+def _one_by_one(networks: MLP, obs: Float[Array, "*batch D"]) -> Float[Array, "*batch signals"]:
+    signals = networks.biases[0].shape[0]
+    single = [jax.tree.map(lambda x, i=i: x[i], networks) for i in range(signals)]
+    return jnp.stack([network(obs)[..., 0] for network in single], -1)
+
+
+def _stacked(networks: MLP, obs: Float[Array, "*batch D"]) -> Float[Array, "*batch signals"]:
+    values = jax.vmap(lambda network: network(obs))(networks)
+    return jnp.moveaxis(values[..., 0], 0, -1)
 
 
 class Normalizer(eqx.Module):
-    """Running mean and variance of observations; calling it gives them mean 0 and variance 1."""
+    """Running mean and variance of observations; calling it standardises observations."""
 
     mean: Float[Array, " D"]
     var: Float[Array, " D"]
@@ -221,27 +217,28 @@ class Normalizer(eqx.Module):
     def update(
         self, obs: Float[Array, "*batch D"], mask: Bool[Array, "*batch"] | None = None
     ) -> "Normalizer":
-        """Merge the statistics of the rows of `obs` (where `mask` is true) into the running ones.
+        """Merge the rows of `obs` (where `mask` is true) into the running statistics.
 
-        Chan's parallel form: exact for any split of the data into batches.
+        Chan's parallel algorithm is exact for any split of the data into batches.
         """
         where = None if mask is None else mask[..., None]
         axes = tuple(range(obs.ndim - 1))
         count = jnp.float32(obs.size // obs.shape[-1]) if mask is None else jnp.sum(mask * 1.0)
-        # An empty batch divides by one instead of zero, and then carries no weight.
+        # An empty batch has weight 0; this avoids a division by zero.
         rows = jnp.maximum(count, 1.0)
         mean = jnp.sum(obs, axes, where=where) / rows
         var = jnp.sum((obs - mean) ** 2, axes, where=where) / rows
         total = jnp.maximum(self.count + count, 1.0)
         share, gap = count / total, mean - self.mean
-        kept = self.count / total
+        old_share = self.count / total
         merged = (
             self.mean + share * gap,
-            kept * self.var + share * var + kept * share * gap * gap,
+            old_share * self.var + share * var + old_share * share * gap * gap,
             self.count + count,
         )
         return eqx.tree_at(lambda n: (n.mean, n.var, n.count), self, merged)
 
     def __call__(self, obs: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
-        """Scaled observations, cut at 10 deviations so that a rare feature cannot dominate."""
-        return jnp.clip((obs - self.mean) * jax.lax.rsqrt(self.var + 1e-8), -10.0, 10.0)
+        """Standardised observations, clipped so that a rare feature cannot dominate."""
+        scaled = (obs - self.mean) * jax.lax.rsqrt(self.var + VARIANCE_EPSILON)
+        return jnp.clip(scaled, -OBSERVATION_CLIP, OBSERVATION_CLIP)

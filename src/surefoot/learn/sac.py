@@ -1,11 +1,11 @@
-"""Soft actor-critic with an automatic temperature (Haarnoja et al. 2018): rewards only, no costs.
+"""Soft actor-critic with an automatic temperature (Haarnoja et al., 2018), without costs.
 
-The learner acts in the unit box, from -1 to 1 in every direction; `to_box` and `to_unit` translate
-from and to an environment's bounds. Everything here is for one seed.
+The learner acts in the unit box [-1, 1]. `to_box` and `to_unit` convert to and from the bounds of
+an environment. Everything here is for one seed; callers `vmap` over seeds.
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TypeVar, cast
 
 import equinox as eqx
 import jax
@@ -14,46 +14,37 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from surefoot.core.config import check_types
+from surefoot.core.config import Count, Positive, Share, Width, check
 from surefoot.core.policy import LOG_STD_RANGE
 from surefoot.core.spaces import ActionSpec
 from surefoot.learn.descent import adam
 from surefoot.learn.networks import MLP, Gaussian
 from surefoot.learn.replay import Transitions
 
+Actions = TypeVar("Actions", Array, np.ndarray)
+
 
 @dataclass(frozen=True)
 class SACLearnerConfig:
-    """How batches of past steps improve the policy and its critics."""
+    """How batches from the replay buffer improve the policy and the critics."""
 
-    gamma: float = 0.99
-    """Discount of rewards."""
-    polyak: float = 0.995
-    """Share of the target critics that is kept at every update."""
-    learning_rate: float = 1e-3
-    """Adam's step, for policy, critics and temperature alike."""
-    batch_size: int = 256
-    """Steps drawn from the replay for an update."""
-    hidden: tuple[int, ...] = (256, 256)
-    """Sizes of the hidden layers of policy and critics."""
-    initial_temperature: float = 1.0
-    """What a unit of entropy is worth at first."""
+    gamma: Share = 0.99
+    """Discount factor of rewards."""
+    polyak: Share = 0.995
+    """Weight of the old target critics at every update."""
+    learning_rate: Positive = 1e-3
+    """Adam's learning rate, for policy, critics and temperature."""
+    batch_size: Count = 256
+    """Transitions per update, drawn from the replay buffer."""
+    hidden: tuple[Width, ...] = (256, 256)
+    """Widths of the hidden layers of policy and critics."""
+    initial_temperature: Positive = 1.0
+    """Initial weight of the entropy in the objective."""
     target_entropy: float | None = None
-    """Entropy that the temperature aims at; minus the length of an action if not given."""
+    """Target of the policy's entropy; None for minus the length of an action."""
 
     def __post_init__(self) -> None:
-        check_types(self)
-        if not 0 <= self.gamma < 1:
-            raise ValueError(f"gamma={self.gamma} must be at least 0 and below 1")
-        if not 0 <= self.polyak < 1:
-            raise ValueError(f"polyak={self.polyak} must be at least 0 and below 1")
-        for name in ("learning_rate", "initial_temperature"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name}={getattr(self, name)} must be positive")
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size={self.batch_size} must be at least 1")
-        if any(size < 1 for size in self.hidden):
-            raise ValueError(f"hidden={self.hidden}: every layer needs at least one unit")
+        check(self)
 
 
 class Squashed(eqx.Module):
@@ -62,20 +53,20 @@ class Squashed(eqx.Module):
     gaussian: Gaussian
 
     def draw(self, key: PRNGKeyArray) -> tuple[Float[Array, "*batch A"], Float[Array, "*batch"]]:
-        """Actions and their log-probabilities."""
+        """Sampled actions and their log-probabilities."""
         x = self.gaussian.sample(key)
-        # log(1 - tanh(x)^2) without the loss of digits where tanh(x) is next to 1.
+        # log(1 - tanh(x)^2), in a form that keeps its digits where tanh(x) is near 1.
         log_slope = 2 * (jnp.log(2.0) - x - jax.nn.softplus(-2 * x))
         return jnp.tanh(x), self.gaussian.log_prob(x) - jnp.sum(log_slope, -1)
 
 
 class SquashedActor(eqx.Module):
-    """The policy: mean and deviation both depend on the observation."""
+    """The policy: mean and standard deviation both depend on the observation."""
 
     network: MLP
 
     def __init__(self, obs_dim: int, action_dim: int, key: PRNGKeyArray, hidden: tuple[int, ...]):
-        # A small last layer starts every state near the same, centred and wide distribution.
+        # A small last layer gives all states nearly the same centred, wide initial distribution.
         sizes = [obs_dim, *hidden, 2 * action_dim]
         self.network = MLP(sizes, key, last_gain=0.01, activation=jax.nn.relu)
 
@@ -85,7 +76,7 @@ class SquashedActor(eqx.Module):
 
 
 class TwinQ(eqx.Module):
-    """Two action-value networks, stacked in one; the smaller of their values is believed."""
+    """Two action-value networks, stacked; learning uses the smaller of their values."""
 
     network: MLP
 
@@ -102,7 +93,7 @@ class TwinQ(eqx.Module):
 
 
 class Networks(eqx.Module):
-    """All that gradients move."""
+    """All trained parameters."""
 
     actor: SquashedActor
     critics: TwinQ
@@ -114,19 +105,19 @@ class Networks(eqx.Module):
 
 
 class Learner(eqx.Module):
-    """Everything that learns, and all it needs to go on."""
+    """Complete learner state: networks, target critics and optimiser state."""
 
     networks: Networks
     targets: TwinQ
-    """The critics, following slowly."""
+    """Moving averages of the critics."""
     moments: optax.OptState
 
     def sample(self, obs: Float[Array, "*batch D"], key: PRNGKeyArray) -> Float[Array, "*batch A"]:
-        """An action in the unit box for every observation."""
+        """A sampled action in the unit box per observation."""
         return self.networks.actor(obs).draw(key)[0]
 
     def value(self, obs: Float[Array, "*batch D"], key: PRNGKeyArray) -> Float[Array, "*batch"]:
-        """The reward to come by the target critics, if the policy goes on."""
+        """Expected return of the policy from each observation, by the target critics."""
         return jnp.min(self.targets(obs, self.sample(obs, key)), 0)
 
 
@@ -145,7 +136,7 @@ def init(config: SACLearnerConfig, obs_dim: int, action_dim: int, key: PRNGKeyAr
 def soft_target(
     config: SACLearnerConfig, learner: Learner, batch: Transitions, key: PRNGKeyArray
 ) -> Float[Array, " N"]:
-    """What the critics should say: r + gamma (min Q(s', a') - temperature log pi(a' | s'))."""
+    """Targets of the critics: r + gamma (min Q(s', a') - temperature log pi(a' | s'))."""
     action, log_prob = learner.networks.actor(batch.next_obs).draw(key)
     value = jnp.min(learner.targets(batch.next_obs, action), 0)
     soft = value - learner.networks.temperature * log_prob
@@ -155,34 +146,35 @@ def soft_target(
 def temperature_loss(
     log_temperature: Float[Array, ""], log_prob: Float[Array, " N"], target_entropy: float
 ) -> Float[Array, ""]:
-    """Falls with a warmer temperature where the entropy, E[-log pi], is below its target."""
+    """A loss whose descent raises the temperature while the entropy is below its target."""
     return -log_temperature * jnp.mean(log_prob + target_entropy)
 
 
-def follow(polyak: float, slow: TwinQ, fast: TwinQ) -> TwinQ:
-    """The target critics after one more update."""
+def polyak_average(polyak: float, slow: TwinQ, fast: TwinQ) -> TwinQ:
+    """Target critics after one more update of the critics."""
     return jax.tree.map(lambda s, f: polyak * s + (1 - polyak) * f, slow, fast)
 
 
 def update(
     config: SACLearnerConfig, learner: Learner, batch: Transitions, key: PRNGKeyArray
 ) -> tuple[Learner, dict[str, Array]]:
-    """One step of policy, critics and temperature, all from where they are now.
+    """Take one joint gradient step of policy, critics and temperature.
 
-    Metrics: `critic_loss` (mean of the two), `q` of the batch, `entropy` and `temperature`.
+    Metrics: `critic_loss` (mean of both critics), `q` of the batch, `entropy`, `temperature`.
     """
     next_key, key = jax.random.split(key)
     target = soft_target(config, learner, batch, next_key)
-    wanted = config.target_entropy
-    target_entropy = -float(batch.action.shape[-1]) if wanted is None else wanted
+    target_entropy = config.target_entropy
+    if target_entropy is None:
+        target_entropy = -float(batch.action.shape[-1])
 
     def loss(networks: Networks) -> tuple[Array, dict[str, Array]]:
         q = networks.critics(batch.obs, batch.action)
         critic_losses = jnp.mean((q - target) ** 2, -1)
         action, log_prob = networks.actor(batch.obs).draw(key)
         fixed = jax.lax.stop_gradient(networks)
-        believed = jnp.min(fixed.critics(batch.obs, action), 0)
-        actor_loss = jnp.mean(fixed.temperature * log_prob - believed)
+        value = jnp.min(fixed.critics(batch.obs, action), 0)
+        actor_loss = jnp.mean(fixed.temperature * log_prob - value)
         heat = temperature_loss(
             networks.log_temperature, jax.lax.stop_gradient(log_prob), target_entropy
         )
@@ -197,20 +189,20 @@ def update(
     grads, metrics = jax.grad(loss, has_aux=True)(learner.networks)
     updates, moments = _optimiser(config).update(grads, learner.moments)
     networks = eqx.apply_updates(learner.networks, updates)
-    targets = follow(config.polyak, learner.targets, networks.critics)
+    targets = polyak_average(config.polyak, learner.targets, networks.critics)
     return Learner(networks, targets, moments), metrics
 
 
-def to_unit(actions: ActionSpec, action: Any) -> Any:
-    """Actions [..., A] within the bounds, in the unit box; of numpy or JAX."""
+def to_unit(actions: ActionSpec, action: Actions) -> Actions:
+    """Convert actions [..., A] within the bounds to the unit box; numpy or JAX arrays."""
     low, high = _bounds(actions)
     return 2 * (action - low) / (high - low) - 1
 
 
-def to_box(actions: ActionSpec, unit: Any) -> Any:
-    """Actions [..., A] of the unit box within the bounds; of numpy or JAX."""
+def to_box(actions: ActionSpec, unit: Actions) -> Actions:
+    """Convert actions [..., A] in the unit box to the bounds; numpy or JAX arrays."""
     low, high = _bounds(actions)
-    return low + (unit + 1) / 2 * (high - low)
+    return cast(Actions, low + (unit + 1) / 2 * (high - low))
 
 
 def _bounds(actions: ActionSpec) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""The clipped surrogate of PPO for a reward to raise and costs to keep low."""
+"""Surrogate objectives of PPO for the reward and the costs, and statistics of advantages."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -7,7 +7,7 @@ from jaxtyping import Array, Float
 def mean(
     x: Float[Array, "N *rest"], weight: Float[Array, " N"] | None = None
 ) -> Float[Array, "*rest"]:
-    """The mean over rows, each counting as much as its `weight` (all alike if None)."""
+    """The mean over rows, weighted by `weight` if given."""
     if weight is None:
         return jnp.mean(x, 0)
     rows = weight.reshape(weight.shape + (1,) * (x.ndim - 1))
@@ -17,21 +17,21 @@ def mean(
 def centred(
     advantage: Float[Array, "N *rest"], weight: Float[Array, " N"] | None = None
 ) -> Float[Array, "N *rest"]:
-    """Advantages with mean 0. Costs keep their scale, which the limit is measured in."""
+    """Advantages with mean 0. Costs keep their scale, which is that of the limit."""
     return advantage - mean(advantage, weight)
 
 
 def deviation(
     advantage: Float[Array, "N *rest"], weight: Float[Array, " N"] | None = None
 ) -> Float[Array, "*rest"]:
-    """The standard deviation of advantages, never quite 0."""
+    """The standard deviation of advantages, never exactly 0."""
     return jnp.sqrt(mean(centred(advantage, weight) ** 2, weight)) + 1e-8
 
 
 def standardised(
     advantage: Float[Array, "N *rest"], weight: Float[Array, " N"] | None = None
 ) -> Float[Array, "N *rest"]:
-    """Advantages with mean 0 and standard deviation 1, as the reward's are used."""
+    """Advantages with mean 0 and standard deviation 1, for the reward."""
     return centred(advantage, weight) / deviation(advantage, weight)
 
 
@@ -43,14 +43,14 @@ def ratio(log_prob: Float[Array, "*n"], old_log_prob: Float[Array, "*n"]) -> Flo
 def clipped_reward(
     ratio: Float[Array, " N"], advantage: Float[Array, " N"], clip: float
 ) -> Float[Array, " N"]:
-    """Per-sample reward surrogate: the smaller, so more pessimistic, of plain and clipped."""
+    """Reward surrogate per sample: the smaller of plain and clipped, which is pessimistic."""
     return jnp.minimum(ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage)
 
 
 def clipped_cost(
     ratio: Float[Array, " N"], advantage: Float[Array, "N k"], clip: float
 ) -> Float[Array, "N k"]:
-    """Per-sample cost surrogates: for what is to be kept low the pessimist takes the larger."""
+    """Cost surrogates per sample: the larger of plain and clipped, which is pessimistic."""
     ratio = ratio[:, None]
     return jnp.maximum(ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage)
 
@@ -60,6 +60,6 @@ def lagrangian(
 ) -> Float[Array, ""]:
     """(J_R - sum_i lambda_i J_C,i) / (1 + sum_i lambda_i).
 
-    The division keeps the size of a policy step the same however large the multipliers grow.
+    The division keeps the size of policy steps independent of the multipliers.
     """
     return (reward - jnp.sum(lam * cost)) / (1.0 + jnp.sum(lam))

@@ -1,104 +1,94 @@
-"""What trust-region learners share: settings, and how a policy near the present one is judged.
+"""The trust region that TRPO and CPO share: config, surrogates near a policy, and line search.
 
-Advantages, critics and networks are PPO's; the policy itself moves by natural-gradient steps.
+Advantages, critics and networks are those of `actor_critic`. The policy moves by natural-gradient
+steps.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float
 
-from surefoot.core.config import check_types
-from surefoot.learn import ppo, surrogate
-from surefoot.learn.multiplier import MultiplierConfig
+from surefoot.core.config import Count, Fraction, Positive, Range, Width, check
+from surefoot.learn import surrogate
+from surefoot.learn.actor_critic import Metrics, Rows, check_log_std
+from surefoot.learn.actor_critic import init as init
+from surefoot.learn.advantages import TargetKind
 from surefoot.learn.natural import Product, Vector, conjugate_gradients, fisher_product, line_search
 from surefoot.learn.networks import Actor
-from surefoot.learn.ppo import Learner, PPOConfig, Rows
 
 
 @dataclass(frozen=True)
 class TrustRegionConfig:
-    """How a batch improves the policy and its critics, as in safety-starter-agents."""
+    """How a batch improves the policy and the critics, as in safety-starter-agents."""
 
-    delta: float = 0.01
-    """Largest mean KL between the policy before and after an update."""
-    cg_iterations: int = 10
+    delta: Positive = 0.01
+    """Maximum mean KL between the policies before and after an update."""
+    cg_iterations: Count = 10
     """Iterations of conjugate gradients."""
-    damping: float = 0.1
-    """Added to the Fisher matrix's diagonal."""
-    backtracks: int = 10
-    """How many lengths of a step the line search tries."""
-    decay: float = 0.8
-    """Each is this much of the one before."""
-    gamma: float = 0.99
-    """Discount of rewards and costs."""
-    gae_lambda: float = 0.97
-    """Lambda of generalised advantage estimation, for rewards and costs alike."""
-    critic_learning_rate: float = 1e-3
-    """Adam's step for the critics."""
-    critic_epochs: int = 80
+    damping: Positive = 0.1
+    """Added to the diagonal of the Fisher matrix."""
+    backtracks: Count = 10
+    """Step lengths that the line search tries."""
+    decay: Annotated[float, Range(above=0, below=1)] = 0.8
+    """Ratio of one step length of the line search to the previous one."""
+    gamma: Fraction = 0.99
+    """Discount factor of rewards and costs."""
+    gae_lambda: Fraction = 0.97
+    """Lambda of generalised advantage estimation, for rewards and costs."""
+    critic_learning_rate: Positive = 1e-3
+    """Adam's learning rate for the critics."""
+    critic_epochs: Count = 80
     """Full-batch steps of the critics."""
-    hidden: tuple[int, ...] = (64, 64)
-    """Sizes of the hidden layers of policy and critics."""
-    initial_log_std: float = -0.5
+    hidden: tuple[Width, ...] = (64, 64)
+    """Widths of the hidden layers of policy and critics."""
+    initial_log_std: Annotated[float, Range(least=-20, most=5)] = -0.5
     """Log standard deviation of a new policy's actions."""
     minimum_log_std: float | None = None
-    """Floor that keeps exploration alive; none if not given."""
+    """Lower bound of the log standard deviation; None for no bound."""
     normalise_observations: bool = False
-    """Scale observations by their running statistics."""
+    """Scale observations by running statistics."""
 
     def __post_init__(self) -> None:
-        check_types(self)
-        for name in ("delta", "damping"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} = {getattr(self, name)}: must be positive and finite")
-        for name in ("cg_iterations", "backtracks"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)}: must be at least 1")
-        if not 0 < self.decay < 1:
-            raise ValueError(f"decay = {self.decay}: must be in (0, 1)")
-        _ = self.ppo  # which checks the rest
+        check(self)
+        check_log_std(self)
 
     @property
-    def ppo(self) -> PPOConfig:
-        """The settings of what is PPO's: advantages, critics and networks."""
-        return PPOConfig(
-            gamma=self.gamma,
-            gae_lambda=self.gae_lambda,
-            critic_learning_rate=self.critic_learning_rate,
-            critic_epochs=self.critic_epochs,
-            hidden=self.hidden,
-            initial_log_std=self.initial_log_std,
-            minimum_log_std=self.minimum_log_std,
-            value_targets="return",
-            normalise_observations=self.normalise_observations,
-        )
+    def minibatches(self) -> int:
+        """The critics take full-batch steps."""
+        return 1
 
+    @property
+    def max_grad_norm(self) -> None:
+        """Gradients are not clipped."""
+        return None
 
-def init(
-    config: TrustRegionConfig,
-    multiplier_config: MultiplierConfig,
-    obs_dim: int,
-    action_dim: int,
-    discrete: bool,
-    k: int,
-    key: PRNGKeyArray,
-) -> Learner:
-    """A new learner; see `ppo.init`. Its policy has no optimiser, so no moments."""
-    learner = ppo.init(config.ppo, multiplier_config, obs_dim, action_dim, discrete, k, key)
-    return eqx.tree_at(lambda s: s.actor_moments, learner, None)
+    @property
+    def value_targets(self) -> TargetKind:
+        """The critics regress on the bootstrapped return."""
+        return "return"
+
+    @property
+    def scale_costs(self) -> bool:
+        """Cost advantages keep their scale, which the constraint is measured in."""
+        return False
+
+    @property
+    def ppo(self) -> "TrustRegionConfig":
+        """The config itself, under the name that `actor_critic`'s callers used before."""
+        return self
 
 
 class Judged(NamedTuple):
-    """What a batch tells of a policy."""
+    """Estimates of a policy near the old one, from a batch."""
 
     reward: Float[Array, ""]
-    """Surrogate of the reward: how much better than the old policy's an action is on average."""
+    """Surrogate of the reward: mean advantage over the old policy."""
     cost: Float[Array, " k"]
     """Surrogates of the costs."""
     kl: Float[Array, ""]
@@ -111,7 +101,7 @@ class Region(NamedTuple):
 
     here: Vector
     floor: Vector
-    """Parameters must not fall below this."""
+    """Lower bound of each parameter."""
     actor: Callable[[Vector], Actor]
     judge: Callable[[Vector], Judged]
     fisher: Product
@@ -119,7 +109,7 @@ class Region(NamedTuple):
 
 
 def around(config: TrustRegionConfig, actor: Actor, rows: Rows) -> Region:
-    """The neighbourhood of the policy that gathered `rows`."""
+    """The neighbourhood of the policy that collected `rows`."""
     here, unflatten = ravel_pytree(actor)
     old = actor.distribution(rows.old_heads)
 
@@ -139,7 +129,7 @@ def around(config: TrustRegionConfig, actor: Actor, rows: Rows) -> Region:
 
 
 def floor_of(config: TrustRegionConfig, actor: Actor) -> Vector:
-    """The least of each flat parameter: -inf but for log deviations that have a floor."""
+    """Lower bound of each flat parameter: -inf except for a bounded `log_std`."""
     free = jax.tree.map(lambda x: jnp.full_like(x, -jnp.inf), actor)
     if config.minimum_log_std is not None and actor.log_std is not None:
         least = jnp.full_like(actor.log_std, config.minimum_log_std)
@@ -156,15 +146,18 @@ def search(
     config: TrustRegionConfig,
     region: Region,
     step: Vector,
-    accept: Callable[[Judged], Array],
-) -> tuple[Actor, dict[str, Array]]:
-    """The longest step tried that keeps the KL within delta and is accepted; metrics of it."""
-    # Cut off after each step: a floor within the policy would leave what is at it no gradient.
+    accept: Callable[[Judged], Bool[Array, ""]],
+) -> tuple[Actor, Metrics]:
+    """Take the longest tried step with a KL within delta that `accept` allows.
+
+    Metrics: `kl`, `entropy` and `step_share`, the share of the step that was taken.
+    """
+    # Bounded after each step: a bound inside the policy would remove the gradient at the bound.
     hold = lambda params: jnp.maximum(params, region.floor)
 
     def judge(params: Vector) -> tuple[Array, Judged]:
         judged = region.judge(hold(params))
-        # A KL or surrogate that is not a number fails the comparison, and the step shrinks.
+        # NaN fails the comparison, so the step shrinks.
         return (judged.kl <= config.delta) & accept(judged), judged
 
     params, share, judged = line_search(judge, region.here, step, config.backtracks, config.decay)

@@ -28,13 +28,10 @@ QUICK_COMPILATION = (
 
 def tiny(config: Any) -> dict[str, Any]:
     """The changes that make a config tiny, as `Job.changes`."""
-    small = {name: TINY.get(name.rpartition(".")[2]) for name in flat(config)}
-    settings = flat(config)
-    return {
-        name: value
-        for name, value in small.items()
-        if value is not None and settings[name] is not None
+    names = {
+        name: name.rpartition(".")[2] for name, value in flat(config).items() if value is not None
     }
+    return {name: TINY[last] for name, last in names.items() if last in TINY}
 
 
 def _smoke() -> Experiment:

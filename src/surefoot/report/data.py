@@ -8,7 +8,7 @@ from typing import TypedDict
 
 import numpy as np
 
-from surefoot.core.config import check, check_values
+from surefoot.core.config import check_values
 from surefoot.report.curves import Rows, by_step
 from surefoot.report.statistics import share_within
 from surefoot.report.table import with_note
@@ -60,9 +60,9 @@ class RunData:
     @property
     def state(self) -> str:
         """finished, failed or unfinished."""
-        if not self.ended:
-            return "unfinished"
-        return "finished" if self.result.failed is None else "failed"
+        if self.result.failed is not None:
+            return "failed"
+        return "finished" if self.ended else "unfinished"
 
     @property
     def known(self) -> list[str]:
@@ -94,7 +94,8 @@ class RunData:
         rows = [row for row in self.rows if row["steps"] <= end]
         info = replace(self.info, config={**self.info.config, "steps": steps})
         result = Result(rows[-1]["seconds"], known=self.known)
-        return replace(self, info=info, rows=rows, result=result, cut_from=self.info.steps)
+        cut_from = self.info.steps
+        return replace(self, info=info, rows=rows, result=result, ended=True, cut_from=cut_from)
 
 
 @dataclass(frozen=True)
@@ -248,21 +249,19 @@ def load_result(folder: RunFolder, info: RunInfo) -> Result | None:
         return None
     values = folder.read_json("result.json")
     try:
-        evaluation = values.get("evaluation") or {}
-        if evaluation:
-            check_values(evaluation, {"episodes": int, "seeds": list[dict]})
-            for row in evaluation["seeds"]:
+        values = {"seconds": None, "failed": None, "known": [], **values}
+        check_values(values, {"seconds": float | None, "failed": str | None, "known": list[str]})
+        episodes, rows = None, []
+        if "evaluation" in values:
+            check_values(values["evaluation"], {"episodes": int, "seeds": list[dict]})
+            episodes, rows = values["evaluation"]["episodes"], values["evaluation"]["seeds"]
+            for row in rows:
                 check_values(row, SeedEvaluation.__annotations__)
-            if [row["seed"] for row in evaluation["seeds"]] != info.seeds:
+            if [row["seed"] for row in rows] != info.seeds:
                 raise ValueError("its seeds are not the run's")
-        result = Result(
-            values.get("seconds"), values.get("failed"), evaluation.get("episodes"),
-            tuple(evaluation.get("seeds", ())), values.get("known", []),
-        )  # fmt: skip
-        check(result)
     except (ValueError, TypeError, AttributeError) as error:
         raise Damaged(f"{path} is damaged: {error}") from None
-    return result
+    return Result(values["seconds"], values["failed"], episodes, tuple(rows), values["known"])
 
 
 def load_runs(paths: Iterable[str | Path]) -> tuple[list[RunData], list[str]]:

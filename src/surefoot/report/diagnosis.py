@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from surefoot.report.curves import COLOURS, GREY, plt, tidy
-from surefoot.use.trial import Trial
+from surefoot.world.diagnostics import Trial
 
 MAX_DOTS = 2000
 

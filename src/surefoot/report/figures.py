@@ -217,8 +217,15 @@ def _point(
 ) -> None:
     """Draw a statistic and its interval as a point with a line through it."""
     low, high = statistics.interval(statistic, tasks)
-    axis.plot([low, high], [row, row], color=colour, lw=2.2, alpha=0.4, solid_capstyle="butt")
-    axis.plot([statistic(tasks)], [row], marker, color=colour, ms=4, clip_on=False)
+    axis.plot(
+        [float(low), float(high)],
+        [row, row],
+        color=colour,
+        lw=2.2,
+        alpha=0.4,
+        solid_capstyle="butt",
+    )
+    axis.plot([float(statistic(tasks))], [row], marker, color=colour, ms=4, clip_on=False)
 
 
 def _remark(axis: Axes, row: int, text: str) -> None:

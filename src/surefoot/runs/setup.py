@@ -17,7 +17,8 @@ from surefoot.core.registry import absolute_reference
 from surefoot.core.spaces import action_spec
 from surefoot.envs.task import BLACK_BOX, Task, find_task
 from surefoot.runs.info import RunInfo, config_of
-from surefoot.world.model import BlackBox, TaskModel
+from surefoot.world.black_box import BlackBox
+from surefoot.world.model import TaskModel
 
 MakeEnv = Callable[..., Any]
 """Makes one environment, or as many as its argument says; see `envs.task.find_task`."""
@@ -202,7 +203,6 @@ def _check_options(setup: Setup) -> None:
         if setup.make_model is not None:
             return
         setup.task.check_model(sees)
-        _check_repeat(setup, sees)
     else:
         setup.task.check_observation(sees)
     given = setup.options.get("observation", sees)
@@ -211,15 +211,4 @@ def _check_options(setup: Setup) -> None:
         raise ValueError(
             f"the task option observation={given!r} contradicts {field}={sees!r} of the config; "
             f"leave it out"
-        )
-
-
-def _check_repeat(setup: Setup, model: str) -> None:
-    """A known model computes costs at the end of an action, so it misses those within a repeat."""
-    repeat = setup.options.get("action_repeat", 1)
-    if repeat != 1 and model != BLACK_BOX:
-        hold = f", or planner.hold={repeat!r} instead" if hasattr(setup.config, "planner") else ""
-        raise ValueError(
-            f"the task option action_repeat={repeat!r} contradicts model={model!r}, which misses "
-            f"costs between repeats; set model={BLACK_BOX!r}{hold}"
         )

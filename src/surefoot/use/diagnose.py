@@ -7,13 +7,11 @@ import jax
 import numpy as np
 
 from surefoot.algorithms.collect import Collector, draw_from
-from surefoot.algorithms.model_data import real_rows
+from surefoot.algorithms.experience import Experience
 from surefoot.runs.setup import MakeEnv, MakeModel, episode_steps
 from surefoot.runs.train import EVALUATION_SEED
-from surefoot.use.labels import feature_names, output_names
 from surefoot.use.run import load_model
-from surefoot.use.trial import Judge, Trial
-from surefoot.world.diagnostics import LEVELS
+from surefoot.world.diagnostics import LEVELS, Diagnostic, RealSteps, Trial
 
 
 class Diagnosis(NamedTuple):
@@ -67,15 +65,15 @@ def diagnose(
     steps = episode_steps(env)
     actor = draw_from(learned.trainer.policy(), collector.rngs, episodes, steps)
     seen = collector.collect(actor, actions, steps)
-    real, judge = real_rows(seen), Judge(model, actions, length)
+    diagnostic = Diagnostic(model, actions, length)
     trials = []
     for s, number in enumerate(info.seeds):
         ensemble = jax.tree.map(lambda x, s=s: x[s], learned.planning.ensemble)
         key = jax.random.fold_in(jax.random.key(seed), number)
-        trials.append(judge(ensemble, seen, real, s, key))
+        trials.append(diagnostic(ensemble, real_steps(seen, s), key))
     shown, epoch = steps_shown(length), learned.checkpoint.meta["epoch"]
     numbers = [_numbers(trial, shown) for trial in trials]
-    names = output_names(model)
+    names = model.output_names
     values = {
         "run": str(run),
         "epoch": epoch,
@@ -86,7 +84,7 @@ def diagnose(
         "horizon": length,
         "outputs": list(names[: model.target_size]),
         "binary_outputs": list(names[model.target_size :]),
-        "features": list(feature_names(model)),
+        "features": list(model.feature_names),
         "cost_names": list(model.cost_names),
         "steps": shown,
         **_plain(jax.tree.map(_mean, *numbers)),
@@ -94,6 +92,20 @@ def diagnose(
     }
     title = f"{info.task_name}, {setup.config.model} model after epoch {epoch}"
     return Diagnosis(values, trials, model.cost_names, title)
+
+
+def real_steps(experience: Experience, s: int) -> RealSteps:
+    """The real steps of seed number s, as the model takes them."""
+    before, after = experience.records
+    return RealSteps(
+        before[s],
+        experience.action[s],
+        experience.reward[s],
+        experience.cost[s],
+        after[s],
+        experience.terminated[s],
+        experience.ended[s],
+    )
 
 
 def steps_shown(horizon: int) -> list[int]:

@@ -1,54 +1,51 @@
-"""How far to believe the learned model: is its noise the real noise, and how fast does it drift?"""
+"""Diagnostics of the learned model: calibration of one step, and error growth over rollouts."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Key, Shaped
+from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 
 from surefoot.core.spaces import ActionSpec
 from surefoot.world.ensemble import Ensemble, predict_all
-from surefoot.world.imagination import imagine
-from surefoot.world.model import Bounds, State, TaskModel
+from surefoot.world.imagination import Replay, replay
+from surefoot.world.model import State, TaskModel, targets_of
 
 LEVELS = (0.5, 0.9, 0.95)
-# Half-width, in standard deviations, of the central interval of each level.
+"""Levels of the central intervals whose coverage is measured."""
 _HALF_WIDTHS = np.array([NormalDist().inv_cdf(0.5 + level / 2) for level in LEVELS], "float32")
+ROLLOUTS = 600
+"""Least number of rollouts in a trial."""
 
 
 class Calibration(eqx.Module):
     """Predicted against observed spread; a calibrated model covers LEVELS and has `chi2` = 1."""
 
     coverage: Float[Array, "levels D"]
-    """Share of the targets inside the central 50 %, 90 % and 95 % predicted intervals."""
+    """Fraction of the targets inside the central 50 %, 90 % and 95 % predicted intervals."""
     chi2: Float[Array, " D"]
-    """Mean squared standardised residual: above 1 the model is too sure, below 1 not enough."""
+    """Mean squared standardised residual: above 1 is overconfident, below 1 underconfident."""
 
 
 def calibration(
     mean: Float[Array, "*B D"], std: Float[Array, "*B D"], target: Float[Array, "*B D"]
 ) -> Calibration:
-    """Compare the Gaussians predicted for some rows with what was observed there.
-
-    Leading axes are averaged over, so predictions of several members may be stacked.
-    """
+    """Compare predicted Gaussians with observed targets, averaged over all leading axes."""
     z = ((target - mean) / std).reshape(-1, mean.shape[-1])
     inside = jnp.abs(z) <= jnp.asarray(_HALF_WIDTHS)[:, None, None]
     return Calibration(coverage=inside.mean(axis=1), chi2=jnp.square(z).mean(axis=0))
 
 
 class OneStep(eqx.Module):
-    """What the elites said of real steps, mean over elites and steps."""
+    """Errors of the elites' predictions of real steps, averaged over elites and steps."""
 
     rmse: Float[Array, " D"]
-    """Root mean square error of each Gaussian output, in its own unit."""
+    """Root mean square error of each Gaussian output, in its unit."""
     share: Float[Array, " D"]
-    """The same squared, as a share of the output's variance in the data the model was fitted to."""
+    """Mean square error as a fraction of the output's variance in the training data."""
     loss: Float[Array, " D"]
     """Negative log-likelihood as in fitting: of normalised outputs, up to constants."""
     calibration: Calibration
@@ -57,13 +54,13 @@ class OneStep(eqx.Module):
     predicted_rate: Float[Array, " b"]
     """Mean predicted probability of each binary output."""
     real_rate: Float[Array, " b"]
-    """How often it came true."""
+    """Observed frequency of each binary output."""
 
 
 def one_step(
     ensemble: Ensemble, inputs: Float[Array, "N F"], targets: Float[Array, "N outputs"]
 ) -> OneStep:
-    """Compare the elites' predictions with what really followed."""
+    """Compare the elites' predictions with the targets of real steps."""
     mean, std, logits = (out[ensemble.elites] for out in predict_all(ensemble, inputs))
     d = mean.shape[-1]
     real, label = jnp.broadcast_to(targets[:, :d], mean.shape), targets[:, d:]
@@ -81,81 +78,6 @@ def one_step(
     )
 
 
-class Replay(eqx.Module):
-    """What imagination makes of H actions that were really taken, in B rollouts."""
-
-    seen: Float[Array, "H B W"]
-    """What was looked at, after each step."""
-    reward: Float[Array, "H B"]
-    cost: Float[Array, "H B k"]
-    alive: Float[Array, "H B"]
-    """1 up to and including the step that ends a rollout, 0 after it."""
-
-
-def replay(
-    knowledge: TaskModel,
-    actions: ActionSpec,
-    ensemble: Ensemble,
-    states: State,
-    taken: Shaped[Array, "H B ..."],
-    key: Key[Array, ""],
-    look: Callable[[State], Float[Array, " W"]],
-) -> Replay:
-    """Imagine `taken` from `states` (leading axis B), and `look` at every state that follows.
-
-    It is `imagine` itself that runs, with its random elites and its noise: so even a perfect model
-    of a noisy world errs, by sqrt(2) times the spread of what may follow. And actions that were
-    taken cannot answer to where imagination has drifted, as a policy would: over long horizons
-    this shows the worst.
-    """
-    horizon, size = taken.shape[:2]
-    width = 1 if actions.discrete else actions.size
-
-    def policy(obs: Float[Array, "B O"], _: Key[Array, ""]) -> Shaped[Array, "B ..."]:
-        return obs[:, 0].astype(jnp.int32) if actions.discrete else obs[:, :width]
-
-    orders = jnp.moveaxis(taken.reshape(horizon, size, width).astype(jnp.float32), 0, 1)
-    follower = cast(TaskModel, _Follower(knowledge, look))
-    rollout, _ = imagine(
-        follower, actions, ensemble, policy,
-        _Following(states, orders, jnp.zeros(size, jnp.int32)), horizon, key,
-    )  # fmt: skip
-    obs = jnp.concatenate([rollout.obs, rollout.last_obs[None]])
-    return Replay(obs[1:, :, width:], rollout.reward, rollout.cost, rollout.alive)
-
-
-class _Following(NamedTuple):
-    """An imagined state with the actions to take from it on."""
-
-    state: State
-    orders: Float[Array, "H A"]
-    t: Int[Array, ""]
-
-
-@dataclass(frozen=True)
-class _Follower:
-    """A knowledge whose policy sees the action to take, and behind it what is looked at."""
-
-    inner: TaskModel
-    look: Callable[[State], Array]
-
-    @property
-    def feature_size(self) -> int:
-        return self.inner.feature_size
-
-    def features(self, state: _Following) -> Float[Array, " F"]:
-        return self.inner.features(state.state)
-
-    def observe(self, state: _Following) -> Float[Array, " A+W"]:
-        return jnp.concatenate([state.orders[state.t], self.look(state.state)])
-
-    def advance(
-        self, state: _Following, action: Array, prediction: Array, binary: Array, bounds: Bounds
-    ) -> tuple[Any, ...]:
-        after, *rest = self.inner.advance(state.state, action, prediction, binary, bounds)
-        return _Following(after, state.orders, state.t + 1), *rest
-
-
 def rollout_rmse(
     predicted: Float[Array, "H B D"],
     real: Float[Array, "H B D"],
@@ -163,10 +85,135 @@ def rollout_rmse(
 ) -> Float[Array, "H D"]:
     """Root mean square error per output after 1, 2, ... H steps of the same actions.
 
-    With a `weight`, 0 leaves a rollout out; where all are left out, the error is NaN.
+    Rollouts with a `weight` of 0 are left out; the error is NaN where all are.
     """
     if predicted.shape != real.shape:
-        raise ValueError(f"predicted {predicted.shape}: must have the shape of real {real.shape}")
+        raise ValueError(f"predicted.shape={predicted.shape} must be real.shape={real.shape}")
     weight = jnp.ones(real.shape[:2]) if weight is None else weight
     square = jnp.square(predicted - real) * weight[..., None]
     return jnp.sqrt(square.sum(axis=1) / weight.sum(axis=1)[:, None])
+
+
+class RealSteps(NamedTuple):
+    """T real steps of n environments of one seed, arrays [T, n, ...]."""
+
+    before: Float[np.ndarray, "T n R"]
+    """Records of the states before each step."""
+    action: Shaped[np.ndarray, "T n ..."]
+    reward: Float[np.ndarray, "T n"]
+    cost: Float[np.ndarray, "T n k"]
+    after: Float[np.ndarray, "T n R"]
+    """Records of the states after each step, the final ones where an episode ended."""
+    terminated: Bool[np.ndarray, "T n"]
+    ended: Bool[np.ndarray, "T n"]
+    """Terminated or truncated."""
+
+
+class Segments(NamedTuple):
+    """B segments of real steps, each within one episode."""
+
+    start: Int[np.ndarray, " B"]
+    """First step of each segment."""
+    place: Int[np.ndarray, " B"]
+    """Environment of each segment."""
+    within: Bool[np.ndarray, "H B"]
+    """Whether a segment includes its step number h; it ends where its episode terminates."""
+
+    def take(self, x: Shaped[np.ndarray, "T n ..."]) -> Shaped[np.ndarray, "H B ..."]:
+        """The values of the segments' steps; the last one is repeated after an end."""
+        last = self.start + self.within.sum(0) - 1
+        t = np.minimum(self.start + np.arange(len(self.within))[:, None], last)
+        return x[t, self.place]
+
+
+def segments(
+    ended: Bool[np.ndarray, "T n"], terminated: Bool[np.ndarray, "T n"], horizon: int, count: int
+) -> Segments:
+    """`count` segments of `horizon` steps, spread evenly over all segments in the real steps.
+
+    No segment crosses the end of an episode. Segments that termination cuts short are included, so
+    that the steps before a termination are tested. Segments that truncation cuts short are not.
+    """
+    left, to_termination = np.zeros(ended.shape, int), np.zeros(ended.shape, bool)
+    steps, terminates = np.zeros(ended.shape[1], int), np.zeros(ended.shape[1], bool)
+    for t in reversed(range(len(ended))):
+        steps = np.where(ended[t], 1, steps + 1)
+        terminates = np.where(ended[t], terminated[t], terminates)
+        left[t], to_termination[t] = steps, terminates
+    place, start = np.nonzero(((left >= horizon) | to_termination).T)
+    if not len(start):
+        raise ValueError(f"horizon={horizon} must be at most {left.max()}, the longest episode")
+    pick = np.linspace(0, len(start) - 1, count).round().astype(int)
+    start, place = start[pick], place[pick]
+    return Segments(start, place, np.arange(horizon)[:, None] < left[start, place])
+
+
+class Trial(NamedTuple):
+    """Imagined against real outcomes of one seed, in H steps of B rollouts."""
+
+    one: OneStep
+    rmse: Float[np.ndarray, "H F"]
+    """Error of each feature, in standard deviations of the training data."""
+    error: Float[np.ndarray, "H B"]
+    """Root mean square of these errors over the features of one rollout."""
+    counted: Bool[np.ndarray, "H B"]
+    """Whether imagined and real features are comparable."""
+    imagined_reward: Float[np.ndarray, "H B"]
+    """Cumulative, like all fields below."""
+    real_reward: Float[np.ndarray, "H B"]
+    imagined_cost: Float[np.ndarray, "H B k"]
+    real_cost: Float[np.ndarray, "H B k"]
+
+
+class Diagnostic:
+    """Compares ensembles for one task model with real steps."""
+
+    def __init__(self, model: TaskModel, actions: ActionSpec, horizon: int):
+        self.model, self.actions, self.horizon = model.for_horizon(horizon), actions, horizon
+        self._one_step, self._replay = jax.jit(self._compare_steps), jax.jit(self._compare_rollouts)
+        self._restore = jax.jit(self.model.restore)
+
+    def __call__(self, ensemble: Ensemble, real: RealSteps, key: Key[Array, ""]) -> Trial:
+        """Imagine the actions of real segments, and compare with the real outcomes."""
+        elites = ensemble.elites.shape[0]
+        cut = segments(real.ended, real.terminated, self.horizon, -(-ROLLOUTS // elites) * elites)
+        start_key, roll_key = jax.random.split(key)
+        states = self._restore(start_key, real.before[cut.start, cut.place])
+        states, comparable = self.model.follow_real(states, real.before, real.ended, *cut)
+        imagined, error = jax.device_get(
+            self._replay(ensemble, states, cut.take(real.action), cut.take(real.after), roll_key)
+        )
+        alive = imagined.alive > 0
+        counted = comparable & alive & (imagined.events == 0)
+        rewards = imagined.reward, cut.take(real.reward)
+        costs = imagined.cost, cut.take(real.cost)
+        lasting = cut.within & alive, cut.within
+        return Trial(
+            jax.device_get(self._one_step(ensemble, real)),
+            np.asarray(rollout_rmse(error, np.zeros_like(error), counted.astype(np.float32))),
+            np.sqrt(np.square(error).mean(-1)),
+            counted,
+            *(np.cumsum(x * w, 0) for x, w in zip(rewards, lasting, strict=True)),
+            *(np.cumsum(x * w[..., None], 0) for x, w in zip(costs, lasting, strict=True)),
+        )
+
+    def _compare_steps(self, ensemble: Ensemble, real: RealSteps) -> OneStep:
+        flat = (jnp.asarray(x).reshape(-1, *x.shape[2:]) for x in real)
+        before, action, reward, cost, after, terminated, _ = flat
+        x = jax.vmap(self.model.record_features)(before)
+        inputs = jnp.concatenate([x, self.actions.encode(action)], -1)
+        targets = targets_of(self.model, before, after, reward, cost, terminated)
+        return one_step(ensemble, inputs, targets)
+
+    def _compare_rollouts(
+        self,
+        ensemble: Ensemble,
+        states: State,
+        taken: Shaped[Array, "H B ..."],
+        after: Float[Array, "H B R"],
+        key: Key[Array, ""],
+    ) -> tuple[Replay, Float[Array, "H B F"]]:
+        """Imagined outcomes, and errors of the features in standard deviations of the data."""
+        imagined = replay(self.model, self.actions, ensemble, taken, states, key)
+        truth = jax.vmap(jax.vmap(self.model.record_features))(after)
+        return imagined, (imagined.features - truth) / ensemble.input_std[: truth.shape[-1]]

@@ -1,18 +1,16 @@
-"""Fitting the ensemble to all real transitions so far, as one compiled program.
+"""Fit the ensemble to all real transitions so far, as one compiled program.
 
-Data lie in buffers of a fixed capacity of which the first `count` rows are valid, so growing data
-never recompile. Weights go on from the previous fit while Adam's moments start afresh: the
-loss has changed with the data and the scales, so old moments would only mislead the first steps.
+The dataset lies in buffers of a fixed capacity of which the first `count` rows are valid, so
+growing data never recompile. A fit warm-starts from the previous weights. Adam's moments start at
+zero, because the loss has changed with the data and the scales.
 
-Which rows are held out depends on the row's index alone: a row held out once is never trained on
-in any later fit, so warm-started weights never meet their judges. Row 0 is always held out and row
-1 is always trained on, so two rows suffice for a fit.
+A row's index alone decides whether it is held out. A row once held out is never trained on in a
+later fit, so warm-started weights have never seen the hold-out rows. Row 0 is always held out and
+row 1 is always trained on, so two rows suffice for a fit.
 
-Under vmap a `while_loop` runs until its last lane is done, and JAX selects the old carry for lanes
-that are: no seed's result depends on its neighbours.
+Under vmap a `while_loop` runs until its last lane is done, and finished lanes keep their carry.
+So no seed's result depends on the other seeds.
 """
-
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -24,36 +22,34 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
 
 from surefoot.world.ensemble import Ensemble, EnsembleConfig, Members, forward
 
-# Pull of the log-variance bounds towards each other; without it they would drift apart unused.
 BOUNDS_PENALTY = 0.01
-# Below this a column counts as constant.
+"""Weight of the distance between the log-variance bounds, which would otherwise drift apart."""
 MIN_STD = 1e-6
-# Odds of an event the data never show: so rare that imagination does not meet it either.
+"""A column with a smaller standard deviation counts as constant."""
 NEVER = 1e-9
-# Hold-out rows evaluated at once.
+"""Odds of an event that the data do not contain; practically never drawn in imagination."""
 CHUNK = 1024
+"""Hold-out rows evaluated at once."""
 OPTIMISER = optax.scale_by_adam()
 
 
 class FitMetrics(eqx.Module):
-    """What one fit has come to."""
+    """The result of one fit."""
 
     holdout_loss: Float[Array, " n"]
-    """Hold-out loss of each member with the weights it kept."""
+    """Hold-out loss of each member's best weights."""
     holdout_mse: Float[Array, " D"]
     """Squared hold-out error per Gaussian output in units of its variance, mean over elites."""
-    train_loss: Float[Array, ""]
-    """Training loss over the last epoch, mean over members."""
     epochs: Int[Array, ""]
     """Passes over the data."""
     steps: Int[Array, ""]
     """Gradient steps."""
     finite: Bool[Array, ""]
-    """Whether every loss seen was finite; if not, the last finite best weights were kept."""
+    """Whether every loss was finite; if not, the result is the best finite weights."""
 
 
 class Rows(eqx.Module):
-    """Normalised inputs and targets side by side: training rows first, then hold-out, padding."""
+    """Normalised inputs and targets in one table: training rows, hold-out rows, padding."""
 
     table: Float[Array, "C columns"]
     n_train: Int[Array, ""]
@@ -64,21 +60,20 @@ class Progress(eqx.Module):
     """Carry of the loop over epochs."""
 
     members: Members
-    moments: Any
+    moments: optax.OptState
     best: Members
     best_loss: Float[Array, " n"]
     best_mse: Float[Array, "n D"]
     reference_loss: Float[Array, " n"]
-    """Hold-out loss at each member's last gain of `min_gain`: slow progress adds up to a gain."""
+    """Hold-out loss at each member's last gain, so that slow progress adds up to a gain."""
     stale: Int[Array, ""]
     epochs: Int[Array, ""]
     steps: Int[Array, ""]
-    train_loss: Float[Array, " n"]
     finite: Bool[Array, ""]
 
 
 def is_holdout(row: Int[Array, " C"], holdout: float) -> Bool[Array, " C"]:
-    """Whether each row index is held out: a 32-bit avalanche hash of it, uniform, key-free."""
+    """Whether each row index is held out, by a 32-bit avalanche hash of the index."""
     h = row.astype(jnp.uint32)
     h = (h ^ (h >> 16)) * jnp.uint32(0x85EBCA6B)
     h = (h ^ (h >> 13)) * jnp.uint32(0xC2B2AE35)
@@ -112,7 +107,7 @@ def prepare(
     targets: Float[Array, "C outputs"],
     count: Int[Array, ""] | int,
 ) -> tuple[Ensemble, Rows]:
-    """Split the valid rows and refresh the ensemble's scales, which only training rows decide."""
+    """Split the valid rows, and set the ensemble's scales to those of the training rows."""
     index = jnp.arange(inputs.shape[0])
     kind = jnp.where(index < count, is_holdout(index, config.holdout).astype(jnp.int32), 2)
     n_train = jnp.sum(kind == 0)
@@ -124,8 +119,8 @@ def prepare(
     std = jnp.sqrt(jnp.where(train, jnp.square(table - mean), 0.0).sum(axis=0) / total)
 
     f, d = ensemble.input_mean.shape[0], ensemble.target_mean.shape[0]
-    # A constant input gets scale 1, so that a small departure from it in imagination stays small.
-    # A constant target gets a tiny scale, so that its predicted noise is tiny too.
+    # A constant input gets scale 1, so a small deviation in imagination stays small.
+    # A constant target gets a tiny scale, so its predicted noise is tiny too.
     input_std = jnp.where(std[:f] < MIN_STD, 1.0, std[:f])
     target_std = jnp.maximum(std[f : f + d], MIN_STD)
     rate = mean[f + d :]
@@ -148,8 +143,8 @@ def minibatch_order(
     """A random order of the training rows for each member; entries from `n_train` on are unused.
 
     Row index and random tag share one word, because sorting single words is several times faster
-    than an argsort. Equal tags fall back on the row index, which hardly matters: with 2^19 rows
-    there are still 2^13 different tags, each held by a random set of rows.
+    than an argsort. Rows with equal tags are ordered by index. This bias is negligible: with 2^19
+    rows there are still 2^13 different tags.
     """
     bits = (capacity - 1).bit_length()
     rows = jnp.arange(capacity, dtype=jnp.uint32)
@@ -161,16 +156,19 @@ def minibatch_order(
 def train_epoch(
     config: EnsembleConfig,
     ensemble: Ensemble,
-    moments: Any,
+    moments: optax.OptState,
     rows: Rows,
     n_steps: Int[Array, ""],
     key: PRNGKeyArray,
-) -> tuple[Members, Any, Float[Array, " n"]]:
-    """Up to one pass over the training rows; members, Adam's moments and mean loss per member."""
+) -> tuple[Members, optax.OptState, Float[Array, " n"]]:
+    """Take `n_steps` gradient steps, at most one pass over the training rows.
+
+    Returns the members, Adam's moments and the mean training loss of each member.
+    """
     n, f = config.members, ensemble.input_mean.shape[0]
     order = minibatch_order(key, n, rows.table.shape[0], rows.n_train)
     n_train = jnp.maximum(rows.n_train, 1)
-    # Only weight matrices decay: towards zero there is nothing simpler about a bias or a bound.
+    # Only weight matrices decay; a smaller bias or bound is not a simpler function.
     decay = eqx.tree_at(
         lambda members: members.weights,
         jax.tree.map(lambda _: 0.0, ensemble.members),
@@ -184,7 +182,7 @@ def train_epoch(
 
     def step(i: Int[Array, ""], carry: tuple) -> tuple:
         members, moments, total = carry
-        # The last minibatch is filled up from the start of the order.
+        # The last minibatch wraps around to the start of the order.
         position = (i * config.batch_size + jnp.arange(config.batch_size)) % n_train
         batch = rows.table[order[:, position]]
         losses, grads = jax.vmap(jax.value_and_grad(member_loss))(members, batch)
@@ -201,7 +199,7 @@ def train_epoch(
 def evaluate(
     ensemble: Ensemble, members: Members, rows: Rows
 ) -> tuple[Float[Array, " n"], Float[Array, "n D"]]:
-    """Hold-out loss of each member and its squared error per Gaussian output, normalised."""
+    """Hold-out loss of each member, and its squared error per normalised Gaussian output."""
     n, d = members.min_logvar.shape
     f, capacity = ensemble.input_mean.shape[0], rows.table.shape[0]
     chunk = min(CHUNK, capacity)
@@ -216,7 +214,7 @@ def evaluate(
             mean, variance, logits = forward(member, ensemble.activation, batch[:, :f])
             losses = row_loss(mean, variance, logits + ensemble.base_logits, batch[:, f:])
             errors = jnp.square(mean - batch[:, f : f + d])
-            # Selected, not multiplied: padding may hold anything, NaN included.
+            # Selected, not multiplied, because padding may contain NaN.
             return (
                 jnp.where(valid, losses, 0.0).sum(),
                 jnp.where(valid[:, None], errors, 0.0).sum(axis=0),
@@ -230,7 +228,7 @@ def evaluate(
 
 
 def _select(where: Bool[Array, " n"], new: Members, old: Members) -> Members:
-    """Member by member, the new weights or the old."""
+    """The new weights of the members where `where` is true, the old weights of the others."""
     pick = lambda a, b: jnp.where(where.reshape(-1, *[1] * (a.ndim - 1)), a, b)
     return jax.tree.map(pick, new, old)
 
@@ -243,11 +241,11 @@ def fit(
     count: Int[Array, ""] | int,
     key: PRNGKeyArray,
 ) -> tuple[Ensemble, FitMetrics]:
-    """Train every member until the hold-out loss stops falling; keep each member's best weights.
+    """Train every member until the hold-out loss stops falling; return each member's best weights.
 
-    Targets are D Gaussian columns followed by b columns in {0, 1}. The weights before the fit count
-    as the first candidate, so a fit never makes a member worse on today's hold-out rows. If the
-    valid rows themselves are not finite, the ensemble is returned as it came.
+    Targets are D Gaussian columns followed by b columns in {0, 1}. The weights before the fit are
+    the first candidate, so a fit never makes a member worse on the current hold-out rows. If the
+    valid rows are not finite, the ensemble is returned unchanged.
     """
     _check_shapes(ensemble, inputs, targets)
     scaled, rows = prepare(config, ensemble, inputs, targets, count)
@@ -264,7 +262,7 @@ def fit(
             config, current, p.moments, rows, n_steps, jax.random.fold_in(key, p.epochs)
         )
         loss, mse = evaluate(scaled, members, rows)
-        # Comparisons with NaN are false: a member that has diverged keeps its best weights.
+        # Comparisons with NaN are false, so a diverged member keeps its best weights.
         better = loss < p.best_loss
         reference = p.reference_loss
         finite_reference = jnp.where(jnp.isfinite(reference), reference, 0.0)
@@ -279,7 +277,6 @@ def fit(
             stale=jnp.where(gained.any(), 0, p.stale + 1),
             epochs=p.epochs + 1,
             steps=p.steps + n_steps,
-            train_loss=train_loss,
             finite=p.finite & jnp.isfinite(loss).all() & jnp.isfinite(train_loss).all(),
         )
 
@@ -296,21 +293,17 @@ def fit(
         stale=zero,
         epochs=zero,
         steps=zero,
-        train_loss=jnp.zeros(config.members),
         finite=jnp.isfinite(first).all(),
     )
     end = lax.while_loop(unfinished, epoch, start)
 
     elites = jnp.argsort(end.best_loss)[: config.elites]
-    fitted = eqx.tree_at(
-        lambda e: (e.members, e.elites, e.holdout_loss), scaled, (end.best, elites, end.best_loss)
-    )
+    fitted = eqx.tree_at(lambda e: (e.members, e.elites), scaled, (end.best, elites))
     usable = jnp.isfinite(end.best_loss).any()
     fitted = jax.tree.map(lambda new, old: jnp.where(usable, new, old), fitted, ensemble)
     metrics = FitMetrics(
         holdout_loss=end.best_loss,
         holdout_mse=end.best_mse[elites].mean(axis=0),
-        train_loss=end.train_loss.mean(),
         epochs=end.epochs,
         steps=end.steps,
         finite=end.finite,
@@ -322,9 +315,9 @@ def _check_shapes(ensemble: Ensemble, inputs: Array, targets: Array) -> None:
     f, d = ensemble.input_mean.shape[0], ensemble.target_mean.shape[0]
     columns = ensemble.members.biases[-1].shape[-1] - d
     if inputs.ndim != 2 or inputs.shape[1] != f:
-        raise ValueError(f"inputs {inputs.shape}: must be [C, {f}], the ensemble's features")
+        raise ValueError(f"inputs.shape={inputs.shape} must be [C, {f}], with F={f} features")
     if targets.shape != (inputs.shape[0], columns):
         raise ValueError(
-            f"targets {targets.shape}: must be [{inputs.shape[0]}, {columns}], "
+            f"targets.shape={targets.shape} must be [{inputs.shape[0]}, {columns}], "
             "one row per input and one column per output"
         )

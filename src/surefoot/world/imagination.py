@@ -1,4 +1,4 @@
-"""Imagined rollouts: a policy or a plan acts, the ensemble answers, thousands at once."""
+"""Imagined rollouts: a policy or given actions in the learned model, thousands at once."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,12 +9,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 
 from surefoot.core.spaces import ActionSpec
-from surefoot.world.ensemble import Ensemble, predict_elites_shared, predict_member_index
-from surefoot.world.model import State, TaskModel
+from surefoot.world.ensemble import (
+    Ensemble,
+    Prediction,
+    predict_elites_shared,
+    predict_member_index,
+)
+from surefoot.world.model import Outcome, State, TaskModel
 
 Policy = Callable[[Float[Array, "B O"], Key[Array, ""]], Shaped[Array, "B ..."]]
-# Imagined features stay within this many deviations of the data.
 REACH = 6.0
+"""Bound of imagined features, in standard deviations of the data."""
 
 
 class Rollout(eqx.Module):
@@ -39,7 +44,7 @@ class Rollout(eqx.Module):
 
 
 def imagine(
-    knowledge: TaskModel,
+    model: TaskModel,
     actions: ActionSpec,
     ensemble: Ensemble,
     policy: Policy,
@@ -48,42 +53,107 @@ def imagine(
     key: Key[Array, ""],
     member: Int[Array, ""] | None = None,
 ) -> tuple[Rollout, State]:
-    """Roll `states` (leading axis B) forward under `policy`; also the states reached.
+    """Roll `states` (leading axis B) forward under `policy`; also returns the final states.
 
-    Every step of every rollout is predicted by one elite chosen at random; or all of them by one
-    `member`. What the policy and the model draw depends on `key` alone, so two policies given the
-    same key and states meet the same luck.
+    A randomly chosen elite predicts every step of every rollout, or `member` predicts all of them.
+    All random numbers depend on `key` alone, so two policies with the same key and states meet the
+    same random numbers.
+    """
+    act = lambda obs, _, key: policy(obs, key)
+    rows, states = _rollout(
+        model, actions, ensemble, act, None, model.observe, states, horizon, key, member
+    )
+    return Rollout(*rows, last_obs=jax.vmap(model.observe)(states)), states
+
+
+class Replay(eqx.Module):
+    """Imagined outcomes of H given actions in B rollouts."""
+
+    features: Float[Array, "H B F"]
+    """After each step."""
+    events: Int[Array, "H B"]
+    """Events so far, after each step; see `TaskModel.events`."""
+    reward: Float[Array, "H B"]
+    cost: Float[Array, "H B k"]
+    alive: Float[Array, "H B"]
+    """1 up to and including the step that ends a rollout, 0 after it."""
+
+
+def replay(
+    model: TaskModel,
+    actions: ActionSpec,
+    ensemble: Ensemble,
+    taken: Shaped[Array, "H B ..."],
+    states: State,
+    key: Key[Array, ""],
+) -> Replay:
+    """Roll `states` (leading axis B) forward under the actions `taken`, as `imagine` would.
+
+    Random elites and noise apply, so even a perfect model of a noisy task errs by sqrt(2) times the
+    standard deviation of the next state. Given actions do not react to imagined states as a policy
+    would, so long horizons show the worst case.
+    """
+    look = lambda state: (model.features(state), model.events(state))
+    act = lambda _, action, key: action
+    rows, states = _rollout(
+        model, actions, ensemble, act, taken, look, states, len(taken), key, None
+    )
+    seen, _, reward, cost, _, alive = rows
+    last = jax.vmap(look)(states)
+    features, events = (
+        jnp.concatenate([x[1:], end[None]]) for x, end in zip(seen, last, strict=True)
+    )
+    return Replay(features, events, reward, cost, alive)
+
+
+def _rollout(
+    model: TaskModel,
+    actions: ActionSpec,
+    ensemble: Ensemble,
+    act: Callable[[Any, Any, Key[Array, ""]], Shaped[Array, "B ..."]],
+    given: Shaped[Array, "T B ..."] | None,
+    look: Callable[[State], Any],
+    states: State,
+    horizon: int,
+    key: Key[Array, ""],
+    member: Int[Array, ""] | None,
+) -> tuple[tuple[Any, ...], State]:
+    """Roll `states` forward under `act(look(states), given[t], key)`.
+
+    Returns the rows of `look`, action, reward, costs, termination and alive, and the final states.
     """
     size = jax.tree.leaves(states)[0].shape[0]
-    answer = _answer(knowledge, ensemble, member)
+    transition = _transition(model, actions, ensemble, member)
 
-    def step(carry: tuple[State, Array], key: Key[Array, ""]) -> tuple[tuple[State, Array], Any]:
-        states, alive = carry
-        act_key, *luck = jax.random.split(key, 4)
-        obs = jax.vmap(knowledge.observe)(states)
-        action = policy(obs, act_key)
-        after, reward, cost, terminated = answer(states, actions.encode(action), luck)
-        row = (obs, action, reward, cost, terminated & (alive > 0), alive)
+    def step(
+        carry: tuple[State, Array], inputs: tuple[Key[Array, ""], Array | None]
+    ) -> tuple[tuple[State, Array], tuple[Any, ...]]:
+        (states, alive), (key, given) = carry, inputs
+        act_key, *keys = jax.random.split(key, 4)
+        seen = jax.vmap(look)(states)
+        action = act(seen, given, act_key)
+        after, reward, cost, terminated = transition(states, action, keys)
+        row = (seen, action, reward, cost, terminated & (alive > 0), alive)
         return (after, alive * ~terminated), row
 
     keys = jax.random.split(key, horizon)
-    (states, _), rows = jax.lax.scan(step, (states, jnp.ones(size)), keys)
-    return Rollout(*rows, last_obs=jax.vmap(knowledge.observe)(states)), states
+    (states, _), rows = jax.lax.scan(step, (states, jnp.ones(size)), (keys, given))
+    return rows, states
 
 
 class Followed(eqx.Module):
-    """What came of B rollouts under given actions."""
+    """Totals of B rollouts under given actions."""
 
     reward: Float[Array, " B"]
-    """Undiscounted, up to the end of each."""
+    """Undiscounted, up to the end of each rollout."""
     cost: Float[Array, "B k"]
     alive: Float[Array, " B"]
-    """1 where a rollout goes on after the last action, 0 where it has ended."""
+    """1 where a rollout continues after the last action, 0 where it has ended."""
     states: State
 
 
 def follow(
-    knowledge: TaskModel,
+    model: TaskModel,
     actions: ActionSpec,
     ensemble: Ensemble,
     taken: Shaped[Array, "T B ..."],
@@ -91,46 +161,47 @@ def follow(
     key: Key[Array, ""],
     member: Int[Array, ""] | None = None,
 ) -> Followed:
-    """As `imagine`, but for actions that are given instead of a policy; sums alone are kept."""
-    answer = _answer(knowledge, ensemble, member)
+    """As `imagine`, but under given actions, and with totals instead of steps to save memory."""
+    transition = _transition(model, actions, ensemble, member)
 
-    def step(now: Followed, given: tuple[Array, Key[Array, ""]]) -> tuple[Followed, None]:
-        action, key = given
-        _, *luck = jax.random.split(key, 4)
-        after, reward, cost, ended = answer(now.states, actions.encode(action), luck)
+    def step(now: Followed, row: tuple[Array, Key[Array, ""]]) -> tuple[Followed, None]:
+        action, key = row
+        _, *keys = jax.random.split(key, 4)
+        after, reward, cost, ended = transition(now.states, action, keys)
         total = now.reward + reward * now.alive, now.cost + cost * now.alive[:, None]
         return Followed(*total, now.alive * ~ended, after), None
 
     horizon, size = taken.shape[:2]
     start = Followed(
-        jnp.zeros(size), jnp.zeros((size, len(knowledge.cost_names))), jnp.ones(size), states
+        jnp.zeros(size), jnp.zeros((size, len(model.cost_names))), jnp.ones(size), states
     )
     return jax.lax.scan(step, start, (taken, jax.random.split(key, horizon)))[0]
 
 
-def _answer(
-    knowledge: TaskModel, ensemble: Ensemble, member: Int[Array, ""] | None
-) -> Callable[..., tuple[State, Array, Array, Array]]:
-    """How the learned world answers encoded actions: next states, reward, costs and termination."""
-    features = knowledge.feature_size
+def _transition(
+    model: TaskModel, actions: ActionSpec, ensemble: Ensemble, member: Int[Array, ""] | None
+) -> Callable[[State, Array, list[Key[Array, ""]]], Outcome]:
+    """The transition function of B rollouts in the learned model."""
+    features = model.feature_size
     mean, std = ensemble.input_mean[:features], ensemble.input_std[:features]
     bounds = (mean - REACH * std, mean + REACH * std)
 
-    def predict(x: Float[Array, "B F"], key: Key[Array, ""]) -> tuple[Array, Array, Array]:
+    def predict(x: Float[Array, "B F"], key: Key[Array, ""]) -> Prediction:
         if member is None:
             return predict_elites_shared(ensemble, x, key)
         return predict_member_index(ensemble, member, x)
 
-    def answer(states: State, encoded: Float[Array, "B A"], luck: list[Key[Array, ""]]) -> Any:
-        member_key, noise_key, binary_key = luck
-        x = jnp.concatenate([jax.vmap(knowledge.features)(states), encoded], -1)
+    def transition(
+        states: State, action: Shaped[Array, "B ..."], keys: list[Key[Array, ""]]
+    ) -> Outcome:
+        member_key, noise_key, binary_key = keys
+        encoded = actions.encode(action)
+        x = jnp.concatenate([jax.vmap(model.features)(states), encoded], -1)
         mean, std, logits = predict(x, member_key)
         drawn = mean + std * jax.random.normal(noise_key, mean.shape)
         binary = jnp.stack(
             [jax.nn.sigmoid(logits), jax.random.uniform(binary_key, logits.shape)], 1
         )
-        return jax.vmap(knowledge.advance, (0, 0, 0, 0, None))(
-            states, encoded, drawn, binary, bounds
-        )
+        return jax.vmap(model.advance, (0, 0, 0, 0, None))(states, encoded, drawn, binary, bounds)
 
-    return answer
+    return transition

@@ -1,33 +1,33 @@
-"""What is known of a task, and what is left to the networks.
+"""The interface between a task and the learned model: known parts and learned parts.
 
-A task may hand over a `TaskModel`: pure functions for the parts it knows. `BlackBox` knows nothing
-but observations, and learns everything: next observation, reward, costs, termination.
+A task provides a `TaskModel`: pure functions for its known parts. The ensemble learns the rest.
+`black_box.BlackBox` is the model of a task with no known parts.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Key
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key
 
 State = Any
+"""An imagined state: any pytree that the task model defines."""
 Bounds = tuple[Float[Array, " F"], Float[Array, " F"]]
+"""Lower and upper bounds of the features."""
+Outcome = tuple[State, Float[Array, ""], Float[Array, " k"], Bool[Array, ""]]
+"""Next state, reward, costs and termination."""
 
 
 class TaskModel(Protocol):
-    """How a learned model and a task fit together. Functions take one state; vmap for many.
+    """Known parts of a task. Functions take one state unless a leading axis is given; use vmap.
 
-    A *record* is a real state as it is kept in memory, a flat vector; a *state* is whatever
+    A *record* is a real state as the dataset stores it, a flat vector. A *state* is the pytree that
     imagination carries from step to step.
     """
 
     @property
-    def name(self) -> str: ...
-    @property
     def known(self) -> tuple[str, ...]:
-        """Which parts are known, in words, for reports."""
+        """Names of the known parts, for reports."""
         ...
 
     @property
@@ -36,7 +36,20 @@ class TaskModel(Protocol):
         ...
 
     @property
-    def cost_names(self) -> tuple[str, ...]: ...
+    def cost_names(self) -> tuple[str, ...]:
+        """Names of the k costs."""
+        ...
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        """Names of the F features, for reports."""
+        ...
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Names of the Gaussian outputs, then of the binary ones; features stand for changes."""
+        ...
+
     @property
     def observation_size(self) -> int: ...
     @property
@@ -45,32 +58,32 @@ class TaskModel(Protocol):
     def feature_size(self) -> int: ...
     @property
     def target_size(self) -> int:
-        """Gaussian outputs of the model."""
+        """Number of Gaussian outputs, D."""
         ...
 
     @property
     def binary_size(self) -> int:
-        """Binary outputs of the model, after the Gaussian ones."""
+        """Number of binary outputs, b, which follow the Gaussian ones."""
         ...
 
-    def record(self, state: Any) -> Any:
-        """Records [N, R] of an environment's real states."""
+    def record(self, state: Any) -> np.ndarray:
+        """Records [N, R] of the states of N real environments."""
         ...
 
     def initial_records(self, key: Key[Array, ""], n: int) -> Float[Array, "n R"] | None:
-        """Initial states as resets draw them; None if only real resets can tell."""
+        """Records of n initial states as resets draw them; None if only real resets can."""
         ...
 
     def restore(self, key: Key[Array, ""], records: Float[Array, "N R"]) -> State:
-        """States to start imagining from."""
+        """States (leading axis N) to start imagining from."""
         ...
 
     def features(self, state: State) -> Float[Array, " F"]:
-        """The model's input, actions aside."""
+        """Input of the learned model, without the action."""
         ...
 
     def record_features(self, record: Float[Array, " R"]) -> Float[Array, " F"]:
-        """The same of a record."""
+        """The features of a record."""
         ...
 
     def target(
@@ -81,7 +94,7 @@ class TaskModel(Protocol):
         cost: Float[Array, " k"],
         terminated: Bool[Array, ""],
     ) -> Float[Array, " D+b"]:
-        """What the model should have said of a real step."""
+        """Target of the learned model for a real step."""
         ...
 
     def advance(
@@ -91,144 +104,63 @@ class TaskModel(Protocol):
         prediction: Float[Array, " D"],
         binary: Float[Array, "2 b"],
         bounds: Bounds,
-    ) -> tuple[State, Float[Array, ""], Float[Array, " k"], Bool[Array, ""]]:
-        """Next state, reward, costs and termination from what the model said.
+    ) -> Outcome:
+        """Next state, reward, costs and termination from a prediction of the learned model.
 
-        `binary` holds probabilities and uniform numbers to draw by; `bounds` is the range of the
-        features in the data, which keeps imagination from running away.
+        `binary` holds the probabilities of the binary outputs, and uniform numbers to draw them
+        with. `bounds` is the range of the features in the data; clip the features to it, or
+        imagined states can diverge.
         """
         ...
 
     def observe(self, state: State) -> Float[Array, " O"]:
-        """What the policy sees."""
+        """The observation of the policy."""
+        ...
+
+    def for_horizon(self, horizon: int) -> "TaskModel":
+        """A model whose states last for rollouts of `horizon` steps."""
+        ...
+
+    def follow_real(
+        self,
+        states: State,
+        records: Float[np.ndarray, "T n R"],
+        ended: Bool[np.ndarray, "T n"],
+        start: Int[np.ndarray, " B"],
+        place: Int[np.ndarray, " B"],
+        within: Bool[np.ndarray, "H B"],
+    ) -> tuple[State, Bool[np.ndarray, "H B"]]:
+        """Make imagined rollouts meet the same random events of the task as real ones.
+
+        Args:
+            states: States (leading axis B) restored from the records at the starts.
+            records: Records before every real step of n environments.
+            ended: Whether an episode ended with each real step.
+            start: First real step of each rollout.
+            place: Environment of each rollout.
+            within: Whether a rollout includes its step number 0, 1, ..., H - 1.
+
+        Returns:
+            The states with the real events (such as goal positions) still to come, and a mask of
+            the steps within a rollout after which real features can be compared with imagined ones.
+        """
+        ...
+
+    def events(self, state: State) -> Int[Array, ""]:
+        """Number of events since `restore` after which features are not comparable to real ones.
+
+        0 if no event changes the meaning of the features.
+        """
         ...
 
 
-SignalFn = Callable[[Array, Array, Array], Array]
-
-
-@dataclass(frozen=True)
-class BlackBox:
-    """Only observations: the state is what the policy sees, and the model predicts all of it.
-
-    Any of reward, cost and termination may be handed over as a function of
-    (observation, action, next observation), written in jax.numpy.
-    """
-
-    observation_size: int
-    cost_names: tuple[str, ...] = ("cost",)
-    binary_cost: bool = False
-    """Costs are all 0 or 1: learn their probability rather than their value."""
-    terminates: bool = True
-    """Episodes may end before their time, so the end is learned too."""
-    reward_fn: SignalFn | None = None
-    cost_fn: SignalFn | None = None
-    termination_fn: SignalFn | None = None
-
-    name = "black-box"
-    takes_observations = True
-
-    @property
-    def known(self) -> tuple[str, ...]:
-        parts = (
-            ("reward", self.reward_fn),
-            ("cost", self.cost_fn),
-            ("termination", self.termination_fn),
-        )
-        return tuple(name for name, fn in parts if fn is not None)
-
-    @property
-    def record_size(self) -> int:
-        return self.observation_size
-
-    @property
-    def feature_size(self) -> int:
-        return self.observation_size
-
-    @property
-    def _learns_reward(self) -> bool:
-        return self.reward_fn is None
-
-    @property
-    def _k(self) -> int:
-        return len(self.cost_names)
-
-    @property
-    def _gaussian_costs(self) -> int:
-        return 0 if self.cost_fn or self.binary_cost else self._k
-
-    @property
-    def _binary_costs(self) -> int:
-        return self._k if self.binary_cost and not self.cost_fn else 0
-
-    @property
-    def _learns_end(self) -> bool:
-        return self.terminates and self.termination_fn is None
-
-    @property
-    def target_size(self) -> int:
-        return self.observation_size + self._learns_reward + self._gaussian_costs
-
-    @property
-    def binary_size(self) -> int:
-        return self._binary_costs + self._learns_end
-
-    def record(self, state: Array) -> Array:
-        return state
-
-    def initial_records(self, key: Key[Array, ""], n: int) -> None:
-        return None
-
-    def restore(self, key: Key[Array, ""], records: Float[Array, "N R"]) -> Float[Array, "N R"]:
-        return records
-
-    def features(self, state: Float[Array, " O"]) -> Float[Array, " O"]:
-        return state
-
-    def record_features(self, record: Float[Array, " R"]) -> Float[Array, " F"]:
-        return record
-
-    def target(self, before, after, reward, cost, terminated) -> Float[Array, " D+b"]:
-        parts = [after - before]
-        if self._learns_reward:
-            parts.append(jnp.asarray(reward)[None])
-        if not self.cost_fn:
-            parts.append(cost)  # the last Gaussian outputs, or the first binary ones
-        if self._learns_end:
-            parts.append(jnp.asarray(terminated, jnp.float32)[None])
-        return jnp.concatenate(parts)
-
-    def advance(self, state, action, prediction, binary, bounds):
-        size = self.observation_size
-        after = jnp.clip(state + prediction[:size], *bounds)
-        probability, uniform = binary
-        reward = (
-            prediction[size] if self.reward_fn is None else self.reward_fn(state, action, after)
-        )
-        if self.cost_fn is not None:
-            cost = jnp.atleast_1d(self.cost_fn(state, action, after))
-        elif self.binary_cost:
-            cost = probability[: self._k]  # the expected cost: less noise than a draw
-        else:
-            cost = prediction[size + self._learns_reward :]
-        ended = jnp.zeros((), bool)
-        if self.termination_fn is not None:
-            ended = jnp.asarray(self.termination_fn(state, action, after), bool)
-        elif self._learns_end:
-            ended = uniform[-1] < probability[-1]
-        return after, jnp.asarray(reward), cost, ended
-
-    def observe(self, state: Float[Array, " O"]) -> Float[Array, " O"]:
-        return state
-
-
 def targets_of(
-    knowledge: TaskModel,
+    model: TaskModel,
     before: Float[Array, "N R"],
     after: Float[Array, "N R"],
     reward: Float[Array, " N"],
     cost: Float[Array, "N k"],
     terminated: Bool[Array, " N"],
 ) -> Float[Array, "N D+b"]:
-    """The model's targets for N real steps."""
-    return jax.vmap(knowledge.target)(before, after, reward, cost, terminated)
+    """Targets of the learned model for N real steps."""
+    return jax.vmap(model.target)(before, after, reward, cost, terminated)

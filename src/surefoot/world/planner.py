@@ -1,13 +1,13 @@
-"""Planning with the learned world: many plans are imagined, and what is done is the best safe one.
+"""Planning with the learned model: the cross-entropy method over sequences of H actions.
 
-The cross-entropy method over sequences of H actions, with plans proposed by a policy, a terminal
-value, and a cost that is the worst case over all elites (safe-LOOP: Sikchi et al., 2021). Written
-for all N environments of one seed; vmap for several.
+A policy proposes some of the plans, a terminal value extends the horizon, and the cost of a plan is
+the worst case over all elites (safe-LOOP: Sikchi et al., 2021). Everything here is for the N
+environments of one seed; callers `vmap` over seeds.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal, TypeVar
 
 import equinox as eqx
 import jax
@@ -15,15 +15,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
 
-from surefoot.core.config import check_types
+from surefoot.core.config import Count, Fraction, NonNegative, Positive, Range, Share, check
 from surefoot.core.spaces import ActionSpec
 from surefoot.world.ensemble import Ensemble, rounded
 from surefoot.world.imagination import Policy, follow, imagine
 from surefoot.world.model import State, TaskModel
 
 Value = Callable[[Float[Array, "B O"], Key[Array, ""]], Float[Array, " B"]]
-# In units of an action's range: proposals never become so narrow that rounding tells them apart.
+"""Terminal value of observations."""
+Result = TypeVar("Result")
 NARROWEST = 1e-6
+"""Lower bound of the standard deviation of plans, in units of the action range."""
 
 
 @dataclass(frozen=True)
@@ -31,98 +33,77 @@ class PlannerConfig:
     """How to plan; the defaults are those of safe-LOOP."""
 
     kind: Literal["soft", "cem"] = "soft"
-    """Whether plans count by the exponential of their score, or the best of them all alike."""
-    horizon: int = 8
-    """Actions of a plan, H."""
-    hold: int = 1
-    """Steps that each action of a plan lasts. Single steps that are drawn apart cancel each other
-    out; a robot with momentum is moved by what lasts. Only the first step of a plan is taken."""
-    samples: int = 100
-    """Plans drawn in each iteration, the present mean among them."""
-    actor_share: float = 0.05
-    """Plans that the policy proposes beside them, as a share of the samples."""
-    particles: int = 4
+    """How plans are weighted: by the exponential of their score, or the best ones equally."""
+    horizon: Count = 8
+    """Actions in a plan, H."""
+    hold: Count = 1
+    """Steps for which each action of a plan is held. Independent actions cancel out on a robot with
+    momentum. Only the first step of a plan is executed."""
+    samples: Annotated[int, Range(least=2)] = 100
+    """Plans per iteration, including the current mean."""
+    actor_share: Fraction = 0.05
+    """Number of plans proposed by the policy, as a fraction of the samples."""
+    particles: Count = 4
     """Rollouts of each plan through each elite."""
-    iterations: int = 8
-    """How many times plans are drawn and their mean and variance put right."""
-    kappa: float = 1.0
-    """Of a soft planner: how sharply it prefers what scores better."""
-    elite_share: float = 0.1
-    """Of a plain one: share of the plans that the next are drawn around."""
-    smoothing: float = 0.1
-    """Share of the variance that is kept from iteration to iteration."""
-    cost_threshold: float = 0.0
-    """A plan is safe if its worst-case cost is not above this. Costs that are learned are never
-    quite 0, and need a little more."""
-    value_weight: float = 1.0
-    """How much what is expected after a plan counts beside what is imagined; 0 looks no further."""
-    fewest_safe: int = 10
-    """With fewer safe plans than this all count by their cost; with enough of them, the safe ones
-    alone count, by their value."""
+    iterations: Count = 8
+    """Iterations of sampling plans and updating their mean and variance."""
+    kappa: Positive = 1.0
+    """Inverse temperature of the weights of a soft planner."""
+    elite_share: Annotated[float, Range(above=0, most=1)] = 0.1
+    """Fraction of the plans that a cem planner selects."""
+    smoothing: Share = 0.1
+    """Weight of the old variance in each iteration."""
+    cost_threshold: NonNegative = 0.0
+    """A plan is safe if its worst-case cost is at most this. Learned costs are never exactly 0, so
+    they need a positive threshold."""
+    value_weight: NonNegative = 1.0
+    """Weight of the terminal value at the end of a plan; 0 disables it."""
+    fewest_safe: Count = 10
+    """With at least this many safe plans, only these count, by value; otherwise all plans count, by
+    cost."""
 
     @property
     def steps(self) -> int:
-        """How far a plan reaches."""
+        """Environment steps in a plan."""
         return self.horizon * self.hold
 
     @property
     def proposals(self) -> int:
-        """How many plans the policy proposes."""
+        """Number of plans that the policy proposes."""
         return round(self.actor_share * self.samples)
 
     def __post_init__(self) -> None:
-        check_types(self)
-        if self.kind not in ("soft", "cem"):
-            raise ValueError(f"kind={self.kind!r} must be 'soft' or 'cem'")
-        for name in ("horizon", "hold", "particles", "iterations", "fewest_safe"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
-        if self.samples < 2:
-            raise ValueError(f"samples={self.samples} must be at least 2")
+        check(self)
         if self.fewest_safe > self.samples:
             raise ValueError(
                 f"fewest_safe={self.fewest_safe} must be at most samples={self.samples}"
             )
-        if not 0 <= self.actor_share <= 1:
-            raise ValueError(f"actor_share={self.actor_share} must be from 0 to 1")
-        if not 0 <= self.smoothing < 1:
-            raise ValueError(f"smoothing={self.smoothing} must be at least 0 and below 1")
-        if not 0 < self.elite_share <= 1:
-            raise ValueError(f"elite_share={self.elite_share} must be above 0 and at most 1")
-        if not self.kappa > 0:
-            raise ValueError(f"kappa={self.kappa} must be positive")
-        if not self.value_weight >= 0:
-            raise ValueError(f"value_weight={self.value_weight} must not be negative")
-        if not self.cost_threshold >= 0:
-            raise ValueError(f"cost_threshold={self.cost_threshold} must not be negative")
 
 
 class Plan(eqx.Module):
-    """What to do in N environments."""
+    """The result of planning in N environments."""
 
     action: Float[Array, "N A"]
-    """What to do now."""
+    """Action to execute now."""
     mean: Float[Array, "N H A"]
-    """Where to start planning at the next step: this plan, one step on."""
+    """Initial mean for planning at the next step: this plan, one step later."""
     value: Float[Array, " N"]
-    """What the plan promises: rewards and terminal value, mean over elites and particles."""
+    """Reward and terminal value of the plan, mean over elites and particles."""
     worst_cost: Float[Array, " N"]
-    """The most that it may cost, over elites and particles; of several constraints the largest."""
+    """Maximum cost over elites, particles and constraints."""
     safe: Bool[Array, " N"]
-    """Whether that is within the threshold."""
-    safe_share: Float[Array, " N"]
-    """Share of the plans of the last iteration that were safe."""
+    """Whether the worst cost is within the threshold."""
 
 
 def initial_mean(config: PlannerConfig, actions: ActionSpec, n: int) -> Float[Array, "N H A"]:
-    """Where to start planning in n environments that have just begun an episode."""
+    """Initial mean of plans in n environments at the start of an episode."""
     low, high = _bounds(actions)
     return jnp.tile((low + high) / 2, (n, config.horizon, 1))
 
 
 def plan(
     config: PlannerConfig,
-    knowledge: TaskModel,
+    model: TaskModel,
     actions: ActionSpec,
     ensemble: Ensemble,
     states: State,
@@ -131,55 +112,53 @@ def plan(
     value: Value | None,
     key: Key[Array, ""],
 ) -> Plan:
-    """Plan from `states` (leading axis N), starting around `mean`.
+    """Plan from `states` (leading axis N), with an initial `mean`.
 
-    `propose(obs, key)` is a policy whose plans take part, `value(obs, key)` what is still to come
-    after the last step; without them there is nothing of the kind. The plan followed is the mean
-    that all iterations have come to, as long as it is safe. Where it is not, for the middle of two
-    ways around a danger may lead through it, it is the best that was seen.
+    `propose(obs, key)` is a policy that proposes plans; `value(obs, key)` is the terminal value.
+    Both are optional. The result is the final mean if it is safe, else the best plan evaluated.
+    The mean of two safe plans around a hazard can be unsafe.
     """
     low, high = _bounds(actions)
     start_key, propose_key, last_key = jax.random.split(key, 3)
-    judge = lambda plans, key: evaluate(
-        config, knowledge, actions, ensemble, states, plans, value, key
+    evaluate_plans = lambda plans, key: evaluate(
+        config, model, actions, ensemble, states, plans, value, key
     )
     start = jnp.moveaxis(mean, 0, 1)
     proposals = jnp.zeros((0, *start.shape))
     if propose is not None and config.proposals:
-        proposals = _proposals(config, knowledge, actions, ensemble, states, propose, propose_key)
+        proposals = _proposals(config, model, actions, ensemble, states, propose, propose_key)
 
-    def improve(carry: tuple, key: Key[Array, ""]) -> tuple[tuple, Float[Array, " N"]]:
+    def improve(carry: tuple[Array, ...], key: Key[Array, ""]) -> tuple[tuple[Array, ...], None]:
         mean, var, *best = carry
-        draw_key, judge_key = jax.random.split(key)
+        draw_key, evaluation_key = jax.random.split(key)
         std = jnp.maximum(jnp.sqrt(var), NARROWEST * (high - low))
         noise = jax.random.truncated_normal(
             draw_key, (low - mean) / std, (high - mean) / std, (config.samples - 1, *mean.shape)
         )
         drawn = jnp.clip(mean + std * noise, low, high)
         plans = jnp.concatenate([mean[None], drawn, proposals])
-        values, costs = judge(plans, judge_key)
+        values, costs = evaluate_plans(plans, evaluation_key)
         weight = jax.vmap(lambda v, c: weights(config, v, c), 1, 1)(values, costs)
         weight = weight[:, None, :, None]
-        mean = (weight * plans).sum(0)  # no matrix product: it would be rounded on a GPU
+        mean = (weight * plans).sum(0)  # a matrix product would be rounded on a GPU
         spread = (weight * jnp.square(plans - mean)).sum(0)
         var = (1 - config.smoothing) * spread + config.smoothing * var
-        known = (plans, values, costs)
-        known = [jnp.concatenate([x, b[None]]) for x, b in zip(known, best, strict=True)]
-        safe_share = (costs <= config.cost_threshold).mean(0)
-        return (mean, var, *_pick(known, _best(config, *known[1:]))), safe_share
+        seen = (plans, values, costs)
+        seen = [jnp.concatenate([x, b[None]]) for x, b in zip(seen, best, strict=True)]
+        return (mean, var, *_pick(seen, _best(config, *seen[1:]))), None
 
-    nothing = jnp.full(mean.shape[0], jnp.inf)
+    infinite = jnp.full(mean.shape[0], jnp.inf)
     var = jnp.broadcast_to(jnp.square(high - low) / 16, start.shape)
-    (found, _, best, *_), shares = jax.lax.scan(
+    (final, _, best, *_), _ = jax.lax.scan(
         improve,
-        (start, var, start, -nothing, nothing),
+        (start, var, start, -infinite, infinite),
         jax.random.split(start_key, config.iterations),
     )
-    # Judged once more, and alike: the best seen may have been the luckiest.
-    plans = jnp.stack([found, best])
-    values, costs = judge(plans, last_key)
-    which = jnp.where(costs[0] <= config.cost_threshold, 0, _best(config, values, costs))
-    chosen, promised, worst = _pick([plans, values, costs], which)
+    # Evaluated again with the same random numbers, because the best plan may have been a lucky one.
+    plans = jnp.stack([final, best])
+    values, costs = evaluate_plans(plans, last_key)
+    index = jnp.where(costs[0] <= config.cost_threshold, 0, _best(config, values, costs))
+    chosen, chosen_value, worst = _pick([plans, values, costs], index)
     chosen = jnp.moveaxis(jnp.clip(chosen, low, high), 1, 0)
     later = jnp.concatenate(
         [chosen[:, 1:], initial_mean(config, actions, chosen.shape[0])[:, :1]], 1
@@ -187,16 +166,15 @@ def plan(
     return Plan(
         action=chosen[:, 0],
         mean=chosen + (later - chosen) / config.hold,
-        value=promised,
+        value=chosen_value,
         worst_cost=worst,
         safe=worst <= config.cost_threshold,
-        safe_share=shares[-1],
     )
 
 
 def evaluate(
     config: PlannerConfig,
-    knowledge: TaskModel,
+    model: TaskModel,
     actions: ActionSpec,
     ensemble: Ensemble,
     states: State,
@@ -206,34 +184,38 @@ def evaluate(
 ) -> tuple[Float[Array, "C N"], Float[Array, "C N"]]:
     """Value and worst-case cost of C plans for each of N states.
 
-    Every plan is rolled through every elite, by several particles that stay with their elite. All
-    plans meet the same luck, so that they differ by what they do alone, and little is drawn.
+    Several particles imagine every plan in every elite. All plans meet the same random numbers, so
+    they differ by their actions only.
     """
 
-    def one(plan: Array, member: Array, key: Key[Array, ""]) -> tuple[Array, Array]:
+    def one(
+        ensemble: Ensemble, plan: Array, member: Array, key: Key[Array, ""]
+    ) -> tuple[Array, Array]:
         roll_key, value_key = jax.random.split(key)
         taken = jnp.repeat(plan, config.hold, 0)
-        seen = follow(knowledge, actions, ensemble, taken, states, roll_key, member)
-        total = seen.reward
+        outcome = follow(model, actions, ensemble, taken, states, roll_key, member)
+        total = outcome.reward
         if value is not None and config.value_weight:
-            obs = jax.vmap(knowledge.observe)(seen.states)
-            later = config.value_weight * value(obs, value_key)
-            total = total + jnp.where(seen.alive > 0, later, 0.0)
-        return total, seen.cost.max(-1)
+            obs = jax.vmap(model.observe)(outcome.states)
+            terminal = config.value_weight * value(obs, value_key)
+            total = total + jnp.where(outcome.alive > 0, terminal, 0.0)
+        return total, outcome.cost.max(-1)
 
-    ensemble = _quick(ensemble)
+    def every(ensemble: Ensemble) -> tuple[Array, Array]:
+        over_plans = jax.vmap(one, (None, 0, None, None))
+        over_particles = jax.vmap(over_plans, (None, None, None, 0))
+        over_elites = jax.vmap(over_particles, (None, None, 0, 0))
+        return over_elites(ensemble, plans, ensemble.elites, keys)
+
     keys = jax.random.split(key, (ensemble.elites.shape[0], config.particles))
-    over_plans = jax.vmap(one, (0, None, None))
-    over_particles = jax.vmap(over_plans, (None, None, 0))
-    over_elites = jax.vmap(over_particles, (None, 0, 0))
-    total, cost = over_elites(plans, ensemble.elites, keys)
+    total, cost = _by_platform(every, ensemble)
     return total.mean((0, 1)), cost.max((0, 1))
 
 
 def weights(
     config: PlannerConfig, values: Float[Array, " C"], costs: Float[Array, " C"]
 ) -> Float[Array, " C"]:
-    """How much each of C plans counts; 1 in all."""
+    """Weight of each of C plans; they sum to 1."""
     safe = costs <= config.cost_threshold
     enough = safe.sum() >= config.fewest_safe
     score = jnp.where(enough, jnp.where(safe, values, -jnp.inf), -costs)
@@ -247,7 +229,7 @@ def weights(
 
 def worst_cost(
     config: PlannerConfig,
-    knowledge: TaskModel,
+    model: TaskModel,
     actions: ActionSpec,
     ensemble: Ensemble,
     states: State,
@@ -255,61 +237,61 @@ def worst_cost(
     policy: Policy,
     key: Key[Array, ""],
 ) -> Float[Array, " N"]:
-    """What it may cost to do `action` now and as `policy` says for the rest of the horizon.
+    """Worst-case cost of `action` now, followed by `policy` for the rest of the horizon.
 
-    The worst case over elites and particles, as of a plan.
+    As for a plan, the worst case is over elites, particles and constraints.
     """
 
-    def one(member: Array, key: Key[Array, ""]) -> Float[Array, " N"]:
+    def one(ensemble: Ensemble, member: Array, key: Key[Array, ""]) -> Float[Array, " N"]:
         first_key, rest_key = jax.random.split(key)
-        now = follow(knowledge, actions, ensemble, action[None], states, first_key, member)
+        now = follow(model, actions, ensemble, action[None], states, first_key, member)
         rest, _ = imagine(
-            knowledge, actions, ensemble, policy, now.states, config.steps - 1, rest_key, member
+            model, actions, ensemble, policy, now.states, config.steps - 1, rest_key, member
         )
         return (now.cost + now.alive[:, None] * rest.cost_returns()).max(-1)
 
-    ensemble = _quick(ensemble)
+    def every(ensemble: Ensemble) -> Array:
+        over_particles = jax.vmap(one, (None, None, 0))
+        return jax.vmap(over_particles, (None, 0, 0))(ensemble, ensemble.elites, keys)
+
     keys = jax.random.split(key, (ensemble.elites.shape[0], config.particles))
-    over_particles = jax.vmap(one, (None, 0))
-    return jax.vmap(over_particles)(ensemble.elites, keys).max((0, 1))
+    return _by_platform(every, ensemble).max((0, 1))
 
 
-def _quick(ensemble: Ensemble) -> Ensemble:
-    """The ensemble as this device plans soonest with it."""
-    return ensemble if jax.default_backend() == "cpu" else rounded(ensemble)
+def _by_platform(rollouts: Callable[[Ensemble], Result], ensemble: Ensemble) -> Result:
+    """Imagine with the ensemble as it is on a CPU, with rounded weights on an accelerator."""
+    return jax.lax.platform_dependent(
+        ensemble, cpu=rollouts, default=lambda ensemble: rollouts(rounded(ensemble))
+    )
 
 
 def _bounds(actions: ActionSpec) -> tuple[Float[Array, " A"], Float[Array, " A"]]:
     if actions.discrete:
         raise ValueError(
-            f"a planner draws actions from a box with bounds, and these are a choice among "
-            f"{actions.size}"
+            f"actions must be a Box to plan in, not a choice among {actions.size} (Discrete)"
         )
     if not np.isfinite([*actions.low, *actions.high]).all():
         raise ValueError(
-            f"a planner draws actions between bounds, which must be finite; they are "
-            f"{actions.low} and {actions.high}"
+            f"low={actions.low}, high={actions.high}: bounds of actions must be finite to plan"
         )
     return jnp.asarray(actions.low, jnp.float32), jnp.asarray(actions.high, jnp.float32)
 
 
 def _proposals(
     config: PlannerConfig,
-    knowledge: TaskModel,
+    model: TaskModel,
     actions: ActionSpec,
     ensemble: Ensemble,
     states: State,
     propose: Policy,
     key: Key[Array, ""],
 ) -> Float[Array, "M H N A"]:
-    """What a policy would do, each time in the world of another elite."""
+    """Plans of a policy, each imagined in another elite."""
     count = config.proposals
     members = ensemble.elites[jnp.arange(count) % ensemble.elites.shape[0]]
 
     def one(member: Array, key: Key[Array, ""]) -> Float[Array, "H N A"]:
-        rollout, _ = imagine(
-            knowledge, actions, ensemble, propose, states, config.steps, key, member
-        )
+        rollout, _ = imagine(model, actions, ensemble, propose, states, config.steps, key, member)
         return actions.encode(rollout.action[:: config.hold])
 
     return jax.vmap(one)(members, jax.random.split(key, count))
@@ -318,14 +300,14 @@ def _proposals(
 def _best(
     config: PlannerConfig, values: Float[Array, "C N"], costs: Float[Array, "C N"]
 ) -> Int[Array, " N"]:
-    """Of each state's plans the safe one of most value; if none is safe, one that costs least."""
+    """For each state the safe plan of highest value; if none is safe, the one of lowest cost."""
     safe = costs <= config.cost_threshold
     good = jnp.where(safe.any(0), safe, costs <= costs.min(0))
     return jnp.argmax(jnp.where(good, values, -jnp.inf), 0)
 
 
-def _pick(known: list[Array], which: Int[Array, " N"]) -> tuple[Array, Array, Array]:
-    """For each state plan number `which`, with its value and cost."""
-    plans, values, costs = known
-    n = jnp.arange(len(which))
-    return jnp.moveaxis(plans[which, :, n], 0, 1), values[which, n], costs[which, n]
+def _pick(seen: list[Array], index: Int[Array, " N"]) -> tuple[Array, Array, Array]:
+    """For each state the plan with this index, its value and its cost."""
+    plans, values, costs = seen
+    n = jnp.arange(len(index))
+    return jnp.moveaxis(plans[index, :, n], 0, 1), values[index, n], costs[index, n]

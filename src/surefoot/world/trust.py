@@ -1,4 +1,4 @@
-"""How far to trust practice: the performance ratio, and the gap between imagined and real cost."""
+"""Trust in imagination: the performance ratio, and the bias of imagined costs."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -9,26 +9,27 @@ from jaxtyping import Array, Bool, Float
 def performance_ratio(
     new: Float[Array, " elites"], old: Float[Array, " elites"]
 ) -> Float[Array, ""]:
-    """Share of the elites in which the new policy scores higher than the old (eq. pr).
+    """Fraction of the elites in which the new policy's return exceeds the old one's (eq. pr).
 
-    Both must have met the same initial states and the same random numbers in each elite: the
-    difference of two such scores is far less noisy than the scores.
+    Both returns must come from the same initial states and random numbers in each elite. Their
+    difference is then much less noisy than the returns.
     """
     return jnp.mean(new > old)
 
 
 class CostBias(eqx.Module):
-    """Real minus imagined episode cost, averaged over real batches with fading memory."""
+    """Real minus imagined episode cost, as an exponentially weighted mean over real batches."""
 
     total: Float[Array, " k"]
-    """Weighted sum of the gaps seen."""
+    """Weighted sum of the differences."""
     variance: Float[Array, " k"]
-    """Of that sum, from the scatter of real episodes."""
+    """Variance of that sum, from the spread of real episodes."""
     weight: Float[Array, ""]
+    """Sum of the weights."""
 
     @staticmethod
     def none(k: int) -> "CostBias":
-        """Before the first real batch."""
+        """The state before the first real batch."""
         return CostBias(jnp.zeros(k), jnp.zeros(k), jnp.zeros(()))
 
     def seen(
@@ -38,7 +39,7 @@ class CostBias(eqx.Module):
         imagined: Float[Array, " k"],
         memory: float,
     ) -> "CostBias":
-        """The gap after another real batch, whose mean cost has the given standard error."""
+        """The state after another real batch, whose mean cost has the standard error `error`."""
         return CostBias(
             memory * self.total + (real - imagined),
             memory**2 * self.variance + error**2,
@@ -46,23 +47,23 @@ class CostBias(eqx.Module):
         )
 
     def value(self) -> Float[Array, " k"]:
-        """The part of the gap that is beyond one standard error.
+        """The bias, reduced by one standard error.
 
-        A batch is a handful of episodes whose costs scatter widely: most of a gap is luck, and a
-        multiplier that follows luck overshoots.
+        A batch has few episodes with widely spread costs. Most of a difference is noise, and a
+        multiplier that follows noise overshoots.
         """
         weight = jnp.maximum(self.weight, 1.0)
         mean, error = self.total / weight, jnp.sqrt(self.variance) / weight
         return jnp.sign(mean) * jnp.maximum(jnp.abs(mean) - error, 0.0)
 
 
-def cost_estimate(imagined: Float[Array, " k"], gap: CostBias) -> Float[Array, " k"]:
-    """Episode costs of the present policy: imagined, put right by what imagination got wrong.
+def cost_estimate(imagined: Float[Array, " k"], bias: CostBias) -> Float[Array, " k"]:
+    """Estimated episode costs of the current policy: the imagined costs plus their bias.
 
-    For the policy that last met the real world this is its real cost (as far as it is known); later
-    ones are judged by the imagined change since.
+    For the policy of the last real batch this estimates its real cost. For later policies it adds
+    the imagined change since then.
     """
-    return jnp.maximum(imagined + gap.value(), 0.0)
+    return jnp.maximum(imagined + bias.value(), 0.0)
 
 
 def mismatched(
@@ -71,6 +72,6 @@ def mismatched(
     imagined: Float[Array | np.ndarray, "*S k"],
     limit: Float[Array, " k"] | float,
 ) -> Bool[Array, "*S k"]:
-    """Whether real and imagined cost differ by more than chance and by more than half the limit."""
+    """Whether real and imagined cost differ by over two standard errors and half the limit."""
     difference = jnp.abs(real - imagined)
     return (difference > 2 * real_error) & (difference > 0.5 * limit)

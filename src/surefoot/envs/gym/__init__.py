@@ -1,1 +1,1 @@
-"""Gymnasium environments as Surefoot's, and Surefoot's as Gymnasium's."""
+"""Gymnasium: adapters in, registration out."""

@@ -1,4 +1,4 @@
-"""One environment with gymnasium's ordinary interface."""
+"""A built-in task with the interface of a single Gymnasium environment."""
 
 from typing import Any
 
@@ -9,7 +9,10 @@ from surefoot.envs.base import TaskEnv
 
 
 class SingleEnv(gymnasium.Env):
-    """A task for one robot. Ends are not followed by a reset; the cost is a float in `info`."""
+    """A task for one robot, without auto-reset.
+
+    `info` holds `cost`, the sum over constraints, and `cost_<name>` for each, as floats.
+    """
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
 
@@ -30,8 +33,10 @@ class SingleEnv(gymnasium.Env):
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         obs, reward, terminated, truncated, info = self.vector.step(np.asarray(action)[None])
         last = info["final_obs"][0] if "final_obs" in info else obs[0]
-        cost = {"cost": float(info["cost"][0])}
-        return last, float(reward[0]), bool(terminated[0]), bool(truncated[0]), cost
+        costs = info["cost"][0]
+        named = zip(self.vector.cost_names, costs.tolist(), strict=True)
+        out = {"cost": float(costs.sum()), **{f"cost_{name}": cost for name, cost in named}}
+        return last, float(reward[0]), bool(terminated[0]), bool(truncated[0]), out
 
     def render(self) -> np.ndarray | None:  # type: ignore[override]
         pictures = self.vector.render()

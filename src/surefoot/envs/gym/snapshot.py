@@ -1,10 +1,9 @@
-"""Environments stopped and continued: what any of them must offer for a run to go on exactly.
+"""Snapshots of environments, which let a run resume exactly.
 
-An environment can be continued if it has `snapshot()`, which gives nested dicts of numpy arrays
-(names without "/"), and `restore(state)`, which takes them back. Surefoot's own tasks do. Of
-environments that were adapted, each single one must; their `np_random` is taken care of. A
-Gymnasium wrapper hides both methods, and holds state of its own (`TimeLimit` counts steps): to go
-on exactly, a wrapped environment needs an outermost layer that has both and speaks for all within.
+An environment supports this if it has `snapshot()`, which returns nested dicts of numpy arrays
+(names without "/"), and `restore(state)`. The built-in tasks do. Among adapted environments each
+single one must; the adapter saves their `np_random`. A Gymnasium wrapper hides both methods and has
+state of its own (`TimeLimit` counts steps), so its outermost layer must implement both.
 """
 
 import json
@@ -14,7 +13,7 @@ import numpy as np
 
 
 def snapshot(env: Any) -> dict[str, Any] | None:
-    """All that the environment needs to go on exactly, or None if it cannot tell."""
+    """All that the environment needs to continue exactly; None if it has no snapshots."""
     if not all(callable(getattr(env, name, None)) for name in ("snapshot", "restore")):
         return None
     return env.snapshot()

@@ -1,4 +1,4 @@
-"""Where things lie: layouts drawn one by one as the reference does, number by number."""
+"""Layouts drawn one at a time, with the same random numbers as the reference."""
 
 from collections.abc import Callable, Sequence
 from math import hypot
@@ -20,7 +20,7 @@ class ImpossibleLayout(ValueError):
 def sample_layout(draw: Draw, extent: float, keepouts: Sequence[float]) -> list[Point]:
     """One layout: a point for each keepout radius, none closer than the sum of two radii.
 
-    An object that finds no place in a hundred draws restarts the whole layout.
+    The whole layout restarts when an object fits nowhere in a hundred draws.
     """
     for _ in range(LAYOUT_ATTEMPTS):
         placed: list[tuple[float, float, float]] = []
@@ -32,7 +32,7 @@ def sample_layout(draw: Draw, extent: float, keepouts: Sequence[float]) -> list[
         else:
             return [(x, y) for x, y, _ in placed]
     raise ImpossibleLayout(
-        f"no layout of {len(keepouts)} objects was found within extent={extent} in "
+        f"no layout of {len(keepouts)} objects fits within extent={extent} in "
         f"{LAYOUT_ATTEMPTS} attempts; use fewer hazards, smaller keepouts or a larger extent"
     )
 
@@ -60,7 +60,7 @@ def _place(
 
 
 def check_room(extent: float, keepouts: Sequence[float]) -> None:
-    """Say at once, not at the first reset, when a layout cannot exist."""
+    """Raise an error if no layout can exist, before the first reset would."""
     largest = max(keepouts)
     if extent <= largest:
         raise ImpossibleLayout(

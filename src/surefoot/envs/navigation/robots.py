@@ -1,51 +1,209 @@
-"""The robots: which file, and their pose and proprioception from qpos and qvel."""
+"""The robots: their model, how to place them, and how to read their pose and proprioception.
+
+A new robot is one entry in `ROBOTS`, an MJCF file in `assets`, and a glyph in `render/glyphs.py`.
+"""
 
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-# A compiled name, which pyright cannot look into.
+# Compiled names, which pyright cannot resolve.
 from mujoco import MjModel, mjtDisableBit  # pyright: ignore[reportAttributeAccessIssue]
 
-POINT_HEIGHT = 0.1
+from surefoot.envs import geometry
+from surefoot.envs.navigation.sensors import ClosedForm, SensorGroup, point_sensors
+
+PaperSensor = Literal["velocity", "yaw_rate", "magnetometer"]
 
 
-@dataclass(frozen=True)
+class Reading(NamedTuple):
+    """Pose and proprioception of N robots."""
+
+    position: np.ndarray
+    """[N, 3]."""
+    heading: np.ndarray
+    """Yaw, [N]."""
+    rotation: np.ndarray
+    """First two rows of the rotation matrix, [N, 2, 3]."""
+    body: np.ndarray
+    """Proprioception, [N, P]."""
+
+
+class Joints(NamedTuple):
+    """Consecutive columns of qpos or qvel that belong to the proprioception."""
+
+    source: Literal["qpos", "qvel"]
+    first: int
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Robot:
-    """A robot and how to read it."""
+    """A robot. Its proprioception is all that a model of its motion needs, except the pose."""
 
     name: str
     """Name in options and on the command line."""
     asset: str
     """File name of its MJCF."""
-    origin: str
-    """Where its numbers come from."""
-    glyph: Literal["point", "car", "doggo"]
-    """How pictures draw it."""
-    free_base: bool
-    """Whether it moves freely in space (Car, Doggo) or only in the plane (Point)."""
-    proprioception: int
-    """How many numbers describe its body to a model, its place in the world aside."""
-    paper_sensors: tuple[str, ...]
+    glyph: str
+    """Name of its drawing."""
+    sensors: tuple[SensorGroup, ...]
+    """Sensors of the reference observation, in order."""
+    paper_sensors: tuple[PaperSensor, ...] = ("velocity", "yaw_rate", "magnetometer")
     """Order of the sensors in the paper's reduced state."""
+    closed_form: ClosedForm | None = None
+    """Computes the sensors from the state; MuJoCo's are then disabled."""
+
+    @property
+    def body_names(self) -> tuple[str, ...]:
+        """Names of the proprioceptive numbers."""
+        raise NotImplementedError
+
+    @property
+    def proprioception(self) -> int:
+        """Number of proprioceptive numbers."""
+        return len(self.body_names)
+
+    @property
+    def yaw_rate(self) -> int:
+        """Column of the yaw rate in the proprioception."""
+        raise NotImplementedError
+
+    def place(self, qpos: np.ndarray, x: float, y: float, yaw: float) -> None:
+        """Move one robot: write its pose into qpos [nq]."""
+        raise NotImplementedError
+
+    def read(self, qpos: np.ndarray, qvel: np.ndarray) -> Reading:
+        """Pose and proprioception from qpos [N, nq] and qvel [N, nv], in new arrays."""
+        raise NotImplementedError
 
 
-ROBOTS = {
-    r.name: r
-    for r in (
-        Robot("point", "point.xml", "safety-gym and safety-gymnasium", "point", False, 3,
-              ("velocity", "yaw_rate", "magnetometer")),
-        Robot("car", "car.xml", "safety-gym and safety-gymnasium", "car", True, 10,
-              ("velocity", "magnetometer", "yaw_rate")),
-        Robot("doggo", "doggo.xml", "safety-gymnasium", "doggo", True, 35,
-              ("velocity", "yaw_rate", "magnetometer")),
-        Robot("doggo-openai", "doggo_openai.xml", "OpenAI safety-gym", "doggo", True, 35,
-              ("velocity", "yaw_rate", "magnetometer")),
+@dataclass(frozen=True, kw_only=True)
+class PlanarRobot(Robot):
+    """A robot with three joints: x, y and yaw."""
+
+    height: float
+    """Constant height of its centre."""
+
+    @property
+    def body_names(self) -> tuple[str, ...]:
+        return ("velocity x", "velocity y", "yaw rate")
+
+    @property
+    def yaw_rate(self) -> int:
+        return 2
+
+    def place(self, qpos: np.ndarray, x: float, y: float, yaw: float) -> None:
+        qpos[:3] = x, y, yaw
+
+    def read(self, qpos: np.ndarray, qvel: np.ndarray) -> Reading:
+        heading = qpos[:, 2]
+        cos, sin = np.cos(heading), np.sin(heading)
+        body = qvel.copy()
+        body[:, 0] = cos * qvel[:, 0] + sin * qvel[:, 1]
+        body[:, 1] = cos * qvel[:, 1] - sin * qvel[:, 0]
+        position = np.empty((len(qpos), 3))
+        position[:, :2], position[:, 2] = qpos[:, :2], self.height
+        rows = np.zeros((len(qpos), 2, 3))
+        rows[:, 0, 0], rows[:, 0, 1], rows[:, 1, 0], rows[:, 1, 1] = cos, -sin, sin, cos
+        return Reading(position, heading.copy(), rows, body)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreeRobot(Robot):
+    """A robot whose base moves freely in space.
+
+    Its proprioception: base velocity in its frame, angular velocity, tilt, then the joints.
+    """
+
+    joints: tuple[Joints, ...]
+
+    @property
+    def body_names(self) -> tuple[str, ...]:
+        base = [f"{name} {axis}" for name in ("velocity", "turning") for axis in "xyz"]
+        joints = [name for joints in self.joints for name in joints.names]
+        return (*base, "tilt x", "tilt y", *joints)
+
+    @property
+    def yaw_rate(self) -> int:
+        return 5
+
+    def place(self, qpos: np.ndarray, x: float, y: float, yaw: float) -> None:
+        qpos[:2] = x, y
+        qpos[3:7] = np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2)
+
+    def read(self, qpos: np.ndarray, qvel: np.ndarray) -> Reading:
+        r = geometry.rotation(qpos[:, 3:7])
+        velocity = np.einsum("nij,ni->nj", r, qvel[:, :3])
+        parts = [velocity, qvel[:, 3:6], r[:, 2, :2]]
+        for source, first, names in self.joints:
+            values = qpos if source == "qpos" else qvel
+            parts.append(values[:, first : first + len(names)])
+        heading = np.arctan2(r[:, 1, 0], r[:, 0, 0])
+        return Reading(qpos[:, :3].copy(), heading, r[:, :2], np.concatenate(parts, 1))
+
+
+def _numbered(name: str, count: int) -> tuple[str, ...]:
+    return tuple(f"{name} {i}" for i in range(count))
+
+
+_INERTIAL = SensorGroup(("accelerometer", "velocimeter", "gyro", "magnetometer"))
+_LEGS = [f"hip_{i}_{axis}" for axis in "zy" for i in "1234"] + [f"ankle_{i}" for i in "1234"]
+_DOGGO_SENSORS = (
+    _INERTIAL,
+    SensorGroup(tuple(f"touch_ankle_{i}{side}" for side in "ab" for i in "1234")),
+    SensorGroup(tuple(f"jointvel_{joint}" for joint in _LEGS)),
+    SensorGroup(tuple(f"jointpos_{joint}" for joint in _LEGS), "angle"),
+)
+_DOGGO_JOINTS = (
+    Joints("qpos", 7, _numbered("joint", 13)),
+    Joints("qvel", 6, _numbered("joint speed", 13)),
+    Joints("qpos", 2, ("height",)),
+)
+
+ROBOTS: dict[str, Robot] = {
+    robot.name: robot
+    for robot in (
+        PlanarRobot(
+            name="point",
+            asset="point.xml",
+            glyph="point",
+            sensors=(_INERTIAL,),
+            closed_form=point_sensors,
+            height=0.1,
+        ),
+        FreeRobot(
+            name="car",
+            asset="car.xml",
+            glyph="car",
+            sensors=(
+                _INERTIAL,
+                SensorGroup(("ballangvel_rear",)),
+                SensorGroup(("ballquat_rear",), "quaternion"),
+            ),
+            paper_sensors=("velocity", "magnetometer", "yaw_rate"),
+            # The orientation of the rear ball does not affect the motion.
+            joints=(Joints("qvel", 6, ("left wheel", "right wheel")),),
+        ),
+        FreeRobot(
+            name="doggo",
+            asset="doggo.xml",
+            glyph="doggo",
+            sensors=_DOGGO_SENSORS,
+            joints=_DOGGO_JOINTS,
+        ),
+        FreeRobot(
+            name="doggo-openai",
+            asset="doggo_openai.xml",
+            glyph="doggo",
+            sensors=_DOGGO_SENSORS,
+            joints=_DOGGO_JOINTS,
+        ),
     )
-}  # fmt: skip
+}
 
 
 @cache
@@ -53,54 +211,7 @@ def load_model(name: str) -> MjModel:
     """The compiled model of a robot. Shared: do not write to it."""
     xml = files("surefoot.envs.navigation").joinpath("assets", ROBOTS[name].asset).read_text()
     model = MjModel.from_xml_string(xml)
-    if not ROBOTS[name].free_base:
-        # MuJoCo reads sensors in every physics step; Point's follow from its state (sensors.py).
+    if ROBOTS[name].closed_form is not None:
+        # MuJoCo evaluates sensors in every physics step, which costs time.
         model.opt.disableflags |= mjtDisableBit.mjDSBL_SENSOR.value
     return model
-
-
-def rotation(quaternion: np.ndarray) -> np.ndarray:
-    """Rotation matrices [N, 3, 3] of unit quaternions [N, 4] (w, x, y, z)."""
-    q = quaternion / np.sqrt((quaternion * quaternion).sum(1, keepdims=True))
-    w, x, y, z = q.T
-    out = np.empty((len(q), 3, 3))
-    out[:, 0, 0] = w * w + x * x - y * y - z * z
-    out[:, 0, 1] = 2 * (x * y - w * z)
-    out[:, 0, 2] = 2 * (x * z + w * y)
-    out[:, 1, 0] = 2 * (x * y + w * z)
-    out[:, 1, 1] = w * w - x * x + y * y - z * z
-    out[:, 1, 2] = 2 * (y * z - w * x)
-    out[:, 2, 0] = 2 * (x * z - w * y)
-    out[:, 2, 1] = 2 * (y * z + w * x)
-    out[:, 2, 2] = w * w - x * x - y * y + z * z
-    return out
-
-
-def read_body(
-    robot: Robot, qpos: np.ndarray, qvel: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Position [N, 3], heading [N], the rotation's first two rows [N, 2, 3], proprioception [N, P].
-
-    Proprioception is what a model of the robot needs and no more: velocity of the base in its own
-    frame, angular velocity, tilt, and the joints. Point: (vx, vy, yaw rate).
-    """
-    if not robot.free_base:
-        heading = qpos[:, 2]
-        cos, sin = np.cos(heading), np.sin(heading)
-        body = qvel.copy()
-        body[:, 0] = cos * qvel[:, 0] + sin * qvel[:, 1]
-        body[:, 1] = cos * qvel[:, 1] - sin * qvel[:, 0]
-        position = np.empty((len(qpos), 3))
-        position[:, :2], position[:, 2] = qpos[:, :2], POINT_HEIGHT
-        rows = np.zeros((len(qpos), 2, 3))
-        rows[:, 0, 0], rows[:, 0, 1], rows[:, 1, 0], rows[:, 1, 1] = cos, -sin, sin, cos
-        return position, heading.copy(), rows, body
-    r = rotation(qpos[:, 3:7])
-    velocity = np.einsum("nij,ni->nj", r, qvel[:, :3])
-    parts = [velocity, qvel[:, 3:6], r[:, 2, :2]]
-    if robot.glyph == "car":
-        parts.append(qvel[:, 6:8])  # wheel speeds; the ball's orientation does not matter
-    else:
-        parts += [qpos[:, 7:], qvel[:, 6:], qpos[:, 2:3]]
-    heading = np.arctan2(r[:, 1, 0], r[:, 0, 0])
-    return qpos[:, :3].copy(), heading, r[:, :2], np.concatenate(parts, 1)

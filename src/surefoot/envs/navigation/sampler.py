@@ -1,9 +1,8 @@
-"""Layouts in bulk, on the learner's device: the distribution of `layout.py`, a hundred thousand at
-a time.
+"""Many layouts at once, in JAX, with the distribution of `layout.py`.
 
-All layouts are drawn side by side, each at its own object: in every round each layout draws one
-candidate for the object it has come to, keeps it if it is clear of what is placed, and goes on.
-Typical layouts need under thirty rounds, so the loop is short whatever their number.
+All layouts are drawn in parallel. In every round each layout draws one candidate for its next
+object, and places it if it is clear of the others. Typical layouts need under thirty rounds, so the
+loop is short for any number of layouts.
 """
 
 from typing import NamedTuple
@@ -16,7 +15,7 @@ from surefoot.envs.navigation.goal import GoalConfig
 from surefoot.envs.navigation.layout import DRAWS_PER_OBJECT
 
 MANY = 16_384
-NOWHERE = 1e6  # where objects lie that are not placed yet
+UNPLACED = 1e6  # coordinate of objects that are not placed yet
 
 
 class Layouts(NamedTuple):
@@ -42,14 +41,14 @@ def sample_layouts(config: GoalConfig, key: Key[Array, ""], n: int) -> Layouts:
         u = u * (config.extent - keepout)
         apart = keepouts[:objects, None] + keepout
         gap = (x[:objects] - u[0]) ** 2 + (y[:objects] - u[1]) ** 2
-        # The goal's second draw, the last, does not see the first.
+        # The goal's second draw, the last, ignores its first place.
         seen = (slots[:objects] != 1) | (at < objects)
         clear = jnp.all((gap >= apart * apart) | ~seen, axis=0) & (at <= objects)
         tries = jnp.where(clear, 0, tries + 1)
         stuck = (tries >= DRAWS_PER_OBJECT) & (at < objects)
         here = (slots == at) & clear
-        x = jnp.where(stuck, NOWHERE, jnp.where(here, u[0], x))
-        y = jnp.where(stuck, NOWHERE, jnp.where(here, u[1], y))
+        x = jnp.where(stuck, UNPLACED, jnp.where(here, u[0], x))
+        y = jnp.where(stuck, UNPLACED, jnp.where(here, u[1], y))
         return jnp.where(stuck, 0, at + clear), jnp.where(stuck, 0, tries), x, y, key
 
     def until(left: int, carry):
@@ -58,11 +57,10 @@ def sample_layouts(config: GoalConfig, key: Key[Array, ""], n: int) -> Layouts:
 
     key, turn = jax.random.split(key)
     start = jnp.zeros(n, jnp.int32)
-    nowhere = jnp.full((objects + 1, n), NOWHERE)
-    # Half of the rounds serve the last few layouts: of very many, those are gathered and finished
-    # on their own.
+    unplaced = jnp.full((objects + 1, n), UNPLACED)
+    # Half of the rounds serve the last few layouts. If there are many, finish those separately.
     late = n // 8 if n >= MANY else 0
-    at, tries, x, y, key = until(late, (start, start, nowhere, nowhere, key))
+    at, tries, x, y, key = until(late, (start, start, unplaced, unplaced, key))
     if late:
         ids = jnp.nonzero(at <= objects, size=late, fill_value=n)[0]
         pick = lambda v: jnp.take(v, ids, axis=-1, mode="clip")
@@ -76,10 +74,10 @@ def sample_layouts(config: GoalConfig, key: Key[Array, ""], n: int) -> Layouts:
 def sample_spare_goals(
     config: GoalConfig, key: Key[Array, ""], hazards: Float[Array, "N H 2"], count: int
 ) -> Float[Array, "N count 2"]:
-    """Goals to come for each layout: uniform where they are clear of the hazards.
+    """Future goals for each layout, uniform where they are clear of the hazards.
 
-    The task draws a new goal when one is reached. Drawing candidates for whole rollouts ahead of
-    time leaves only the robot's own distance to be checked at every imagined step.
+    The task draws a new goal when one is reached. With candidates drawn in advance, imagined steps
+    only have to check the distance from the robot.
     """
     reach = config.extent - config.goal_keepout
     tries = 4 * count
@@ -91,7 +89,7 @@ def sample_spare_goals(
     gap = jnp.sum((spots[:, :, None] - hazards[:, None]) ** 2, -1)
     clear = jnp.all(gap >= apart**2, -1)
     order = jnp.argsort(~clear, axis=1, stable=True)
-    # A crowded layout may have fewer clear spots than asked for: use those again, in turn.
-    enough = jnp.maximum(clear.sum(1, keepdims=True), 1)
-    chosen = jnp.take_along_axis(order, jnp.arange(count) % enough, axis=1)
+    # A crowded layout may have fewer clear spots than requested, which then repeat.
+    available = jnp.maximum(clear.sum(1, keepdims=True), 1)
+    chosen = jnp.take_along_axis(order, jnp.arange(count) % available, axis=1)
     return jnp.take_along_axis(spots, chosen[..., None], axis=1)

@@ -1,66 +1,60 @@
-"""The sensors in the reference's observation: MuJoCo's, and Point's in closed form."""
+"""The sensors of the reference observation: MuJoCo's, and Point's in closed form."""
+# pyright: reportAttributeAccessIssue=false
+# (pyright cannot resolve the names of compiled modules)
 
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
+from mujoco import MjData, MjModel, mj_forward, mj_fullM
 
-# Compiled names, which pyright cannot look into.
-from mujoco import MjData, mj_forward, mj_fullM  # pyright: ignore[reportAttributeAccessIssue]
+from surefoot.envs import geometry
 
-from surefoot.envs.navigation.robots import Robot, load_model, rotation
-
-DOGGO_JOINTS = [f"hip_{i}_{axis}" for axis in "zy" for i in "1234"] + [f"ankle_{i}" for i in "1234"]
-
-
-def columns(robot: Robot) -> dict[str, np.ndarray]:
-    """Columns of sensordata for each group of the reference's observation, in its order."""
-    model = load_model(robot.name)
-
-    def of(*names: str) -> np.ndarray:
-        found = [model.sensor(n) for n in names]
-        return np.concatenate([np.arange(s.adr[0], s.adr[0] + s.dim[0]) for s in found])
-
-    groups = {"inertial": of("accelerometer", "velocimeter", "gyro", "magnetometer")}
-    if robot.glyph == "car":
-        groups["ball_velocity"] = of("ballangvel_rear")
-        groups["ball_quaternion"] = of("ballquat_rear")
-    if robot.glyph == "doggo":
-        groups["touch"] = of(*(f"touch_ankle_{i}{s}" for s in "ab" for i in "1234"))
-        groups["joint_velocity"] = of(*(f"jointvel_{j}" for j in DOGGO_JOINTS))
-        groups["joint_angle"] = of(*(f"jointpos_{j}" for j in DOGGO_JOINTS))
-    return groups
+ClosedForm = Callable[[MjModel, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+"""Sensors [N, S] of (model, proprioception, first two rows of the rotation, commands)."""
 
 
-def reference(groups: dict[str, np.ndarray], sensordata: np.ndarray) -> np.ndarray:
-    """The sensor part [N, S] of the reference's observation.
+class SensorGroup(NamedTuple):
+    """Sensors of the MuJoCo model that enter the observation in the same encoding."""
 
-    Angles enter as (sin, cos) and the ball's quaternion as a rotation matrix, as there.
-    """
-    out = []
-    for name, where in groups.items():
-        values = sensordata[:, where]
-        if name == "ball_quaternion":
-            values = rotation(values).reshape(len(values), 9)
-        elif name == "joint_angle":
-            values = np.stack([np.sin(values), np.cos(values)], 2).reshape(len(values), -1)
-        out.append(values)
-    return np.concatenate(out, 1)
+    names: tuple[str, ...]
+    encoding: Literal["plain", "angle", "quaternion"] = "plain"
+    """Angles enter as (sin, cos), a quaternion as a rotation matrix."""
 
 
-def count(robot: Robot) -> int:
-    """Length of the sensor part of the reference's observation."""
-    groups = columns(robot)
-    longer = {"ball_quaternion": 9, "joint_angle": 2 * len(groups.get("joint_angle", ()))}
-    return sum(longer.get(name, len(where)) for name, where in groups.items())
+class SensorReader:
+    """Selects and encodes the sensors of a robot."""
+
+    def __init__(self, model: MjModel, groups: Sequence[SensorGroup]):
+        self._groups = [(self._columns(model, g.names), g.encoding) for g in groups]
+        self.size = self(np.ones((1, model.nsensordata))).shape[1]
+        """Length of the sensor part of the observation."""
+
+    @staticmethod
+    def _columns(model: MjModel, names: Sequence[str]) -> np.ndarray:
+        sensors = [model.sensor(name) for name in names]
+        return np.concatenate([np.arange(s.adr[0], s.adr[0] + s.dim[0]) for s in sensors])
+
+    def __call__(self, sensordata: np.ndarray) -> np.ndarray:
+        """The sensor part [N, S] of the reference observation, from sensordata [N, nsensordata]."""
+        out = []
+        for columns, encoding in self._groups:
+            values = sensordata[:, columns]
+            if encoding == "quaternion":
+                values = geometry.rotation(values).reshape(len(values), 9)
+            elif encoding == "angle":
+                values = np.stack([np.sin(values), np.cos(values)], 2).reshape(len(values), -1)
+            out.append(values)
+        return np.concatenate(out, 1)
 
 
 class PointMechanics(NamedTuple):
-    """What Point's acceleration depends on, besides its state and commands."""
+    """Constants that determine Point's acceleration."""
 
     mass: float
     arm: float
-    """From the axis to the centre of mass, along the nose."""
+    """Distance from the axis to the centre of mass, along the nose."""
     inertia: float
     """About the centre of mass."""
     drag: float
@@ -75,9 +69,8 @@ class PointMechanics(NamedTuple):
 
 
 @cache
-def point_mechanics() -> PointMechanics:
-    """Point's mechanics, from its compiled model."""
-    model = load_model("point")
+def point_mechanics(model: MjModel) -> PointMechanics:
+    """The mechanics of a compiled Point model."""
     data, inertia = MjData(model), np.zeros((3, 3))
     mj_forward(model, data)
     mj_fullM(model, data, inertia)
@@ -95,19 +88,21 @@ def point_mechanics() -> PointMechanics:
     )
 
 
-def point(body: np.ndarray, rows: np.ndarray, commands: np.ndarray) -> np.ndarray:
+def point_sensors(
+    model: MjModel, body: np.ndarray, rows: np.ndarray, commands: np.ndarray
+) -> np.ndarray:
     """Accelerometer, velocimeter, gyro and magnetometer of Points, [N, 12].
 
-    From their proprioception [N, 3], the first rows of their rotation [N, 2, 3] and the commands
-    [N, 2] they are under. Newton's law in the robot's own frame, its centre of mass ahead of its
-    axis; nothing else ever touches Point.
+    From their proprioception [N, 3], the first two rows of their rotation [N, 2, 3] and their
+    commands [N, 2]: Newton's law in the robot's frame. The centre of mass lies ahead of the axis,
+    and Point has no contacts.
     """
-    p = point_mechanics()
+    p = point_mechanics(model)
     vx, vy, spin = body.T
-    # The second actuator holds a speed: its force is what the command exceeds the present one by.
-    asked = np.stack([commands[:, 0], commands[:, 1] - p.gear[1] * spin])
+    # The second actuator is a velocity servo: its force is proportional to the error.
+    effort = np.stack([commands[:, 0], commands[:, 1] - p.gear[1] * spin])
     bound = p.strongest[:, None]
-    thrust, torque = p.gear[:, None] * np.minimum(np.maximum(asked, -bound), bound)
+    thrust, torque = p.gear[:, None] * np.minimum(np.maximum(effort, -bound), bound)
     turn = (torque - p.spin_drag * spin + p.arm * p.drag * vy) / p.inertia
     out = np.zeros((len(body), 12))
     out[:, 0] = (thrust - p.drag * vx) / p.mass + p.arm * spin * spin

@@ -3,7 +3,7 @@
 from functools import partial
 
 from surefoot.envs.navigation.goal import OBSERVATIONS, GoalConfig, GoalEnv
-from surefoot.envs.navigation.goal_model import goal_model
+from surefoot.envs.navigation.goal_model import EgoGoalModel, PaperGoalModel, goal_model
 from surefoot.envs.task import Task
 
 LEVELS = {
@@ -26,7 +26,12 @@ def _goal(name: str, robot: str, summary: str) -> Task:
     )
 
 
-def _model(env: GoalEnv, name: str):
+def _model(env: GoalEnv, name: str) -> EgoGoalModel | PaperGoalModel:
+    if env.config.action_repeat != 1:
+        raise ValueError(
+            f"action_repeat={env.config.action_repeat} contradicts model={name!r}, which misses "
+            f"costs between repeats; use model='black-box' or planner.hold"
+        )
     return goal_model(env.config, name)
 
 

@@ -1,19 +1,16 @@
-"""A drifting RC car, and the task of driving it on a circle: physics and formulas.
+"""Physics of a drifting RC car, and the formulas of driving it on a circle.
 
 A bicycle model with brush tyres after r-pad/aa_simulation. A state is (x, y, psi, vx, vy, r):
 position and heading in the world, velocities in the frame of the car. A command is (wheel speed in
-m/s, steering angle in rad). `xp` is the array namespace, numpy or jax.numpy, so that the same
-formulas serve the real task and imagination. All functions take any leading batch axes.
+m/s, steering angle in rad). `xp` is numpy or jax.numpy: the same formulas serve the real task and
+its model. All functions take any leading batch axes.
 """
 
 from dataclasses import dataclass
 from math import pi
-from typing import Any
 
-from surefoot.core.config import check_types
-
-Namespace = Any
-Array = Any
+from surefoot.core.config import NonNegative, Positive, check
+from surefoot.envs.geometry import A, Namespace
 
 STATE = 6
 _TINY = 1e-12
@@ -23,101 +20,84 @@ _TINY = 1e-12
 class RCCarParameters:
     """The car: masses, lengths, tyres and limits, in SI units."""
 
-    mass: float = 2.645
+    mass: Positive = 2.645
     """Mass of the car."""
-    front_length: float = 0.137
+    front_length: Positive = 0.137
     """From the centre of mass to the front axle."""
-    rear_length: float = 0.120
+    rear_length: Positive = 0.120
     """From the centre of mass to the rear axle."""
-    front_load: float = 12.1
+    front_load: Positive = 12.1
     """Normal force on the front axle."""
-    rear_load: float = 13.8178
+    rear_load: Positive = 13.8178
     """Normal force on the rear axle."""
-    longitudinal_stiffness: float = 103.94
+    longitudinal_stiffness: Positive = 103.94
     """Tyre force per unit of longitudinal slip."""
-    cornering_stiffness: float = 56.4
+    cornering_stiffness: Positive = 56.4
     """Tyre force per unit of the slip angle's tangent."""
-    yaw_inertia: float = 0.0558
+    yaw_inertia: Positive = 0.0558
     """Moment of inertia about the vertical axis."""
-    static_friction: float = 1.37
+    static_friction: Positive = 1.37
     """Friction coefficient of a tyre that grips."""
-    kinetic_friction: float = 1.96
-    """Friction coefficient of the sliding rear tyre: larger than the static one, as in the source,
-    so that the rear force jumps where sliding begins."""
-    linear_drag: float = 0.025
+    kinetic_friction: Positive = 1.96
+    """Friction coefficient of the sliding rear tyre. As in the source it exceeds the static one, so
+    the rear force jumps where sliding begins."""
+    linear_drag: NonNegative = 0.025
     """Deceleration per unit of body velocity."""
-    yaw_drag: float = 0.02
+    yaw_drag: NonNegative = 0.02
     """Yaw deceleration per unit of yaw rate."""
-    dead_band: float = 0.01
+    dead_band: Positive = 0.01
     """Speeds, and differences of speed, below this make no slip."""
-    max_wheel_speed: float = 10.0
-    """Largest wheel speed that can be commanded; the smallest is 0."""
-    max_steering: float = pi / 6
+    max_wheel_speed: Positive = 10.0
+    """Largest wheel speed of a command; the smallest is 0."""
+    max_steering: Positive = pi / 6
     """Largest steering angle to either side."""
 
-    def __post_init__(self):
-        check_types(self)
-        for name, value in vars(self).items():
-            may_be_zero = name in ("linear_drag", "yaw_drag")
-            if not (value >= 0 if may_be_zero else value > 0):
-                wanted = "zero or more" if may_be_zero else "above zero"
-                raise ValueError(f"{name}={value!r} must be {wanted}")
+    def __post_init__(self) -> None:
+        check(self)
 
 
 @dataclass(frozen=True)
 class InitialSpread:
-    """How far an episode's first state may lie from driving on the circle, to either side."""
+    """Spread of an episode's first state around driving on the circle, to either side."""
 
-    distance: float = 0.25
+    distance: NonNegative = 0.25
     """Distance from the circle."""
-    heading: float = pi / 3
+    heading: NonNegative = pi / 3
     """Angle between the heading and the circle's tangent."""
-    lateral_speed: float = 0.6
+    lateral_speed: NonNegative = 0.6
     """Body velocity to the side."""
-    yaw_rate: float = 2.0
+    yaw_rate: NonNegative = 2.0
     """Turn rate."""
 
-    def __post_init__(self):
-        check_types(self)
-        for name, value in vars(self).items():
-            if not value >= 0:
-                raise ValueError(f"{name}={value!r} must be zero or more")
+    def __post_init__(self) -> None:
+        check(self)
 
 
 CAR = RCCarParameters()
 SPREAD = InitialSpread()
 
 
-def to_command(xp: Namespace, action: Array, car: RCCarParameters = CAR) -> Array:
+def to_command(xp: Namespace, action: A, car: RCCarParameters = CAR) -> A:
     """Commands (wheel speed, steering) [..., 2] from actions [..., 2] in [-1, 1]."""
     wheel = 0.5 * car.max_wheel_speed * (action[..., 0] + 1.0)
     return xp.stack([wheel, car.max_steering * action[..., 1]], axis=-1)
 
 
-def derivative(xp: Namespace, state: Array, command: Array, car: RCCarParameters = CAR) -> Array:
-    """Time derivative [..., 6] of states [..., 6] under commands [..., 2]."""
-    _, _, psi, vx, vy, r = (state[..., i] for i in range(STATE))
-    wheel, steering = command[..., 0], command[..., 1]
-    parts = rates(xp, psi, vx, vy, r, wheel, xp.cos(steering), xp.sin(steering), car)
-    return xp.stack(parts, axis=-1)
-
-
 def rates(
     xp: Namespace,
-    psi: Array,
-    vx: Array,
-    vy: Array,
-    r: Array,
-    wheel: Array,
-    cos_steering: Array,
-    sin_steering: Array,
+    psi: A,
+    vx: A,
+    vy: A,
+    r: A,
+    wheel: A,
+    cos_steering: A,
+    sin_steering: A,
     car: RCCarParameters,
-) -> tuple[Array, Array, Array, Array, Array, Array]:
-    """The derivative, component by component.
+) -> tuple[A, A, A, A, A, A]:
+    """The time derivatives of x, y, psi, vx, vy and r.
 
-    The source takes tangents of slip angles, which it folds into +-pi/2 first. The tangent of the
-    folded angle of a velocity (u, v) is v / |u|: the angles themselves are never needed, nor a
-    division by the forward speed.
+    The source takes tangents of slip angles folded into +-pi/2. The tangent of the folded angle of
+    a velocity (u, v) is v / |u|, so neither angles nor a division by forward speed are needed.
     """
     speed = xp.abs(vx)
     slow = speed < car.dead_band
@@ -169,11 +149,11 @@ def rates(
     )
 
 
-def observe(xp: Namespace, state: Array, radius: float) -> Array:
-    """What the policy sees of states [..., 6]: (d, theta, d', theta') [..., 4].
+def observe(xp: Namespace, state: A, radius: float) -> A:
+    """Observations of states [..., 6]: (d, theta, d', theta') [..., 4].
 
     Distance from the circle (positive outside), angle between its tangent and the heading, and
-    their rates. As in the source the rates take the body velocities for those of the world.
+    their rates. As in the source, the rates use body velocities in place of world velocities.
     """
     x, y, psi, vx, vy, r = (state[..., i] for i in range(STATE))
     rho = xp.maximum(xp.sqrt(x * x + y * y), _TINY)
@@ -190,33 +170,33 @@ def observe(xp: Namespace, state: Array, radius: float) -> Array:
 
 def reward(
     xp: Namespace,
-    state: Array,
+    state: A,
     radius: float,
     target_speed: float,
     speed_weight: float = 0.25,
     heading_weight: float = 0.25,
-) -> Array:
+) -> A:
     """Reward [...] for driving at the target speed on the circle, along it: states [..., 6]."""
     x, y, psi = state[..., 0], state[..., 1], state[..., 2]
     miss = xp.abs(_distance(xp, state, radius))
-    haste = speed(xp, state) - target_speed
-    # Only headings more than a quarter turn off the tangent, that is against it, are punished.
+    excess = speed(xp, state) - target_speed
+    # Only headings more than a quarter turn off the tangent are penalised.
     against = xp.maximum(0.0, xp.abs(_heading_error(xp, x, y, psi)) - pi / 2)
-    return -miss - speed_weight * haste * haste - heading_weight * against * against
+    return -miss - speed_weight * excess * excess - heading_weight * against * against
 
 
-def fast_reward(xp: Namespace, state: Array) -> Array:
+def fast_reward(xp: Namespace, state: A) -> A:
     """Reward [...] for speed alone, squared: states [..., 6]."""
     v = speed(xp, state)
     return v * v
 
 
-def cost(xp: Namespace, state: Array, radius: float, epsilon: float) -> Array:
+def cost(xp: Namespace, state: A, radius: float, epsilon: float) -> A:
     """1 where the car is at least `epsilon` outside the circle, else 0: states [..., 6]."""
     return xp.where(_distance(xp, state, radius) >= epsilon, 1.0, 0.0)
 
 
-def speed(xp: Namespace, state: Array) -> Array:
+def speed(xp: Namespace, state: A) -> A:
     """Speed [...] over ground of states [..., 6]."""
     vx, vy = state[..., 3], state[..., 4]
     return xp.sqrt(vx * vx + vy * vy)
@@ -224,15 +204,15 @@ def speed(xp: Namespace, state: Array) -> Array:
 
 def initial_state(
     xp: Namespace,
-    uniform: Array,
+    uniform: A,
     radius: float,
     target_speed: float,
     spread: InitialSpread = SPREAD,
-) -> Array:
+) -> A:
     """First states [..., 6] of episodes from uniform numbers [..., 5] in [0, 1).
 
-    West of the centre, heading roughly south, that is counter-clockwise, at up to twice the target
-    speed. The numbers are used in the order x, psi, vx, vy, r.
+    West of the centre, heading roughly south (counter-clockwise), at up to twice the target speed.
+    The numbers are used in the order x, psi, vx, vy, r.
     """
     either = 2.0 * uniform - 1.0
     x = -radius + spread.distance * either[..., 0]
@@ -243,12 +223,12 @@ def initial_state(
     return xp.stack([x, xp.zeros_like(x), psi, vx, vy, r], axis=-1)
 
 
-def _distance(xp: Namespace, state: Array, radius: float) -> Array:
+def _distance(xp: Namespace, state: A, radius: float) -> A:
     x, y = state[..., 0], state[..., 1]
     return xp.sqrt(x * x + y * y) - radius
 
 
-def _heading_error(xp: Namespace, x: Array, y: Array, psi: Array) -> Array:
+def _heading_error(xp: Namespace, x: A, y: A, psi: A) -> A:
     """Angle from the heading to the circle's counter-clockwise tangent, in [-pi, pi)."""
     angle = xp.arctan2(-x, y) + pi - psi
     return angle - 2 * pi * xp.floor((angle + pi) / (2 * pi))

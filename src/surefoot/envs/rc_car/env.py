@@ -1,20 +1,17 @@
-"""The RC-car task: drive along a circle, and do not leave it on the outside."""
+"""The RC-car task: drive along a circle without leaving it on the outside."""
 
-from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
 
-from surefoot.core.config import check_types
-from surefoot.envs import geometry
-from surefoot.envs.base import TaskEnv
+from surefoot.core.config import Count, Positive, check
+from surefoot.envs.base import StepResult, TaskEnv
+from surefoot.envs.geometry import A, Namespace
 from surefoot.envs.rc_car import dynamics
 from surefoot.envs.rc_car.dynamics import CAR, SPREAD, InitialSpread, RCCarParameters
 from surefoot.envs.rc_car.solver import integrate
-from surefoot.envs.render.draw import Scene
+from surefoot.envs.render.scene import COST_ZONE, GREEN, PAPER, VERMILION, Circle, Scene
 
 Reward = Literal["circle", "fast"]
 OBSERVATION_SIZE = 4
@@ -23,11 +20,11 @@ DRAWS = 5  # random numbers of one initial state
 
 @dataclass(frozen=True)
 class RCCarConfig:
-    """Every number of the RC-car task.
+    """Options of the RC-car task.
 
     The car, the circle reward, its weights and the spread of initial states are those of
     r-pad/aa_simulation. The MBPPO-Lagrangian paper names that simulator, a cost limit of 5 and
-    150,000 steps, but none of the following; ours are that simulator's own settings:
+    150,000 steps, but none of the following; ours are the simulator's settings:
 
     - `radius`, `target_speed`: 1 m and 1 m/s, its circle task.
     - `dt`: 0.1 s, as in its training scripts (the class default there is 0.035 s).
@@ -36,45 +33,36 @@ class RCCarConfig:
     - `max_episode_steps`: 100, its horizon. At 0.1 s the target speed makes 1.6 rounds.
     """
 
-    radius: float = 1.0
+    radius: Positive = 1.0
     """Radius of the circle, around the origin, in m."""
-    target_speed: float = 1.0
-    """Speed that the circle reward asks for, in m/s; episodes start at up to twice as much."""
-    dt: float = 0.1
+    target_speed: Positive = 1.0
+    """Target of the circle reward, in m/s; episodes start at up to twice this speed."""
+    dt: Positive = 0.1
     """Seconds per environment step."""
-    epsilon: float = 0.05
+    epsilon: Positive = 0.05
     """A step costs 1 when it ends this far, in m, or farther outside the circle."""
     reward: Reward = "circle"
     """circle: stay on it at the target speed; fast: speed squared."""
-    speed_weight: float = 0.25
+    speed_weight: Positive = 0.25
     """Weight of the squared speed error in the circle reward."""
-    heading_weight: float = 0.25
+    heading_weight: Positive = 0.25
     """Weight, in the circle reward, of heading against the direction of travel."""
-    max_episode_steps: int = 100
+    max_episode_steps: Count = 100
     """Steps after which an episode is truncated."""
-    rtol: float = 1e-3
+    rtol: Positive = 1e-3
     """Relative tolerance of the integration."""
-    atol: float = 1e-5
+    atol: Positive = 1e-5
     """Absolute tolerance of the integration."""
     spread: InitialSpread = SPREAD
-    """How far initial states lie from driving on the circle."""
+    """Spread of initial states around driving on the circle."""
     car: RCCarParameters = CAR
-    """The car itself."""
+    """The parameters of the car."""
 
     def __post_init__(self) -> None:
-        check_types(self)
-        if self.reward not in get_args(Reward):
-            raise ValueError(f"reward={self.reward!r} is not one of {', '.join(get_args(Reward))}")
-        steps = self.max_episode_steps
-        if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
-            raise ValueError(f"max_episode_steps={steps!r} must be a whole number of at least 1")
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if f.type is float and not value > 0:
-                raise ValueError(f"{f.name}={value!r} must be a positive number")
+        check(self)
 
 
-def judge(xp: Any, config: RCCarConfig, state: Any) -> tuple[Any, Any]:
+def judge(xp: Namespace, config: RCCarConfig, state: A) -> tuple[A, A]:
     """Reward [...] and cost [...] of a step that ends in states [..., 6]."""
     c = config
     if c.reward == "fast":
@@ -88,8 +76,8 @@ def judge(xp: Any, config: RCCarConfig, state: Any) -> tuple[Any, Any]:
 class RCCarEnv(TaskEnv):
     """The RC-car task for N cars.
 
-    Actions (throttle, steering) in [-1, 1] stand for wheel speeds from 0 to the car's largest and
-    for steering angles from right to left. Episodes end by time only.
+    Actions (throttle, steering) in [-1, 1] set wheel speeds from 0 to the car's largest, and
+    steering angles from right to left. Episodes end by time only.
     """
 
     cost_names = ("outside",)
@@ -115,112 +103,42 @@ class RCCarEnv(TaskEnv):
         for row, i in zip(uniform, ids, strict=True):
             draw = self.streams.drawer(i)
             row[:] = [draw(0.0, 1.0) for _ in range(DRAWS)]
-        # Snapshots share the array, so new episodes go into a fresh one.
+        # Earlier states share the array, so new episodes go into a copy.
         self.cars = self.cars.copy()
         self.cars[ids] = dynamics.initial_state(np, uniform, c.radius, c.target_speed, c.spread)
 
-    def _advance(
-        self, actions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def advance(self, actions: np.ndarray) -> StepResult:
         c = self.config
         command = dynamics.to_command(np, actions, c.car)
         self.cars = integrate(self.cars, command, c.dt, c.car, c.rtol, c.atol)
         reward, cost = judge(np, c, self.cars)
         never = np.zeros(self.num_envs, dtype=bool)
-        return reward, cost, never, never
+        return StepResult(reward, cost[:, None], never, never)
 
-    def _observe(self, ids: np.ndarray) -> np.ndarray:
+    def observe(self, ids: np.ndarray) -> np.ndarray:
         return dynamics.observe(np, self.cars[ids], self.config.radius)
 
-    def _freeze(self) -> dict[str, np.ndarray]:
+    def _save(self) -> dict[str, np.ndarray]:
         return {"cars": self.cars.copy()}
 
-    def _thaw(self, state: dict[str, np.ndarray]) -> None:
+    def _load(self, state: dict[str, np.ndarray]) -> None:
         self.cars = state["cars"].copy()
 
     def state(self) -> np.ndarray:
         """All cars, [N, 6]: x, y, psi, vx, vy, r."""
         return self.cars
 
-    def scene(self, i: int) -> Scene:
-        c = self.config
-        cost = dynamics.cost(np, self.cars[i], c.radius, c.epsilon)
+    def _scene(self, i: int) -> Scene:
+        c, centre = self.config, np.zeros(2)
+        limit = c.radius + c.epsilon
         return Scene(
             robot_xy=self.cars[i, :2],
             heading=float(self.cars[i, 2]),
-            robot="rc_car",
+            glyph="rc_car",
             extent=1.5 * c.radius,
-            circle=(c.radius, c.epsilon),
-            step=int(self.elapsed[i]),
-            max_steps=c.max_episode_steps,
-            reward=float(self.episode_reward[i]),
-            cost=float(self.episode_cost[i]),
-            in_hazard=bool(cost),
+            background=COST_ZONE,
+            ground=(Circle(centre, limit, PAPER, fill=1.0, outline=False),),
+            shapes=(Circle(centre, limit, VERMILION), Circle(centre, c.radius, GREEN)),
+            alert=bool(dynamics.cost(np, self.cars[i], c.radius, c.epsilon)),
             title="RC car",
         )
-
-
-@dataclass(frozen=True)
-class RCCarModel:
-    """What is known of the task, as pure JAX functions of one state (batch them with vmap).
-
-    Only the car's motion is learned: the change of its velocities, its displacement in its own
-    frame, and its turn. A record and an imagined state are both the six numbers of the real state.
-    """
-
-    config: RCCarConfig
-    """The task."""
-
-    name = "ego"
-    takes_observations = False
-    known = ("initial states", "observation", "reward", "cost", "termination")
-    cost_names = RCCarEnv.cost_names
-    binary_size = 0
-    observation_size = OBSERVATION_SIZE
-    feature_size = 3
-    target_size = 6
-    record_size = dynamics.STATE
-
-    def record(self, state: np.ndarray) -> np.ndarray:
-        """Real states [N, 6] as they are kept in memory."""
-        return state.astype(np.float32)
-
-    def initial_records(self, key: Key[Array, ""], n: int) -> Float[Array, "N R"]:
-        """n initial states, as resets draw them."""
-        c = self.config
-        uniform = jax.random.uniform(key, (n, DRAWS))
-        return dynamics.initial_state(jnp, uniform, c.radius, c.target_speed, c.spread)
-
-    def restore(self, key: Key[Array, ""], records: Float[Array, "N R"]) -> Float[Array, "N R"]:
-        """Imagined states that start from records."""
-        return records
-
-    def features(self, state: Float[Array, " R"]) -> Float[Array, " F"]:
-        return state[3:]
-
-    def record_features(self, record: Float[Array, " R"]) -> Float[Array, " F"]:
-        return record[3:]
-
-    def target(
-        self, before: Float[Array, " R"], after: Float[Array, " R"], reward, cost, terminated
-    ) -> Float[Array, " D"]:
-        """What the network should say of a real step."""
-        turn = after[2] - before[2]
-        cos, sin = jnp.cos(before[2]), jnp.sin(before[2])
-        move = geometry.to_ego(jnp, after[None, :2], before[:2], cos, sin)[0]
-        return jnp.concatenate([after[3:] - before[3:], move, turn[None]])
-
-    def advance(
-        self, state: Float[Array, " R"], action, prediction: Float[Array, " D"], binary, bounds
-    ) -> tuple[Array, Array, Array, Array]:
-        """The next state, reward, costs [1] and termination, given what the network said."""
-        velocity = jnp.clip(state[3:] + prediction[:3], *bounds)
-        cos, sin = jnp.cos(state[2]), jnp.sin(state[2])
-        dx, dy, turn = prediction[3:]
-        pose = state[:3] + jnp.stack([cos * dx - sin * dy, sin * dx + cos * dy, turn])
-        state = jnp.concatenate([pose, velocity])
-        reward, cost = judge(jnp, self.config, state)
-        return state, reward, cost[None], jnp.zeros((), bool)
-
-    def observe(self, state: Float[Array, " R"]) -> Float[Array, " O"]:
-        return dynamics.observe(jnp, state, self.config.radius)

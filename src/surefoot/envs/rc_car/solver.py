@@ -1,20 +1,19 @@
-"""The real RC car's motion: an adaptive Runge-Kutta solver for many cars at once.
+"""An adaptive Runge-Kutta solver for many RC cars at once.
 
-The source integrates with scipy's RK45 at loose tolerances, so its step sizes are part of what the
-task is. This is the same algorithm, compiled, in double precision on the CPU.
+The source integrates with scipy's RK45 at loose tolerances, so its step sizes are part of the task.
+This is the same algorithm, compiled, in double precision on the CPU.
 """
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from surefoot.envs.rc_car.dynamics import CAR, STATE, RCCarParameters, rates
-
-Array = Any
 
 # The Dormand-Prince pair: stages, the last one with the fifth-order weights, and their difference
 # to the fourth order. The right-hand side does not depend on time, so the nodes are not needed.
@@ -42,20 +41,19 @@ def integrate(
 ) -> np.ndarray:
     """States [N, 6] after `dt` seconds under constant commands [N, 2], in float64 on the CPU.
 
-    Adaptive Dormand-Prince steps, each car with its own step sizes, chosen as scipy's RK45 chooses
-    them: the tolerances are loose enough for the choice to show in the result.
+    Adaptive Dormand-Prince steps; each car has its step sizes, chosen as in scipy's RK45.
     """
     count = len(state)
-    cars = np.zeros((count + -count % _LANES, STATE + 2))  # filled up with cars that stand still
+    cars = np.zeros((count + -count % _LANES, STATE + 2))  # padded with cars at rest
     cars[:count, :STATE], cars[:count, STATE:] = state, command
     with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
         return np.array(_integrate(cars, dt, rtol, atol, car))[:count]
 
 
 class _Lanes(NamedTuple):
-    """Cars in the middle of their step, side by side."""
+    """Cars within their environment step, in parallel."""
 
-    car: Array  # [W] which car; the number of cars or more: none
+    car: Array  # [W] index of the car; an empty lane has at least the number of cars
     t: Array  # [W]
     h: Array  # [W] step size to try
     retry: Array  # [W] the last attempt failed
@@ -66,12 +64,11 @@ class _Lanes(NamedTuple):
 
 @partial(jax.jit, static_argnames="car")
 def _integrate(cars: Array, dt: Array, rtol: Array, atol: Array, car: RCCarParameters) -> Array:
-    """The same for cars (state, command) [N, 8], N a multiple of the number of lanes.
+    """`integrate` for cars (state, command) [N, 8], N a multiple of the number of lanes.
 
-    There are a few lanes, side by side; one that is done takes the next waiting car. Near the jumps
-    of the tyre forces a car may need hundreds of attempts where most need six: this way the others
-    do not wait for it. The number of lanes is fixed, so every car's result is the same to the last
-    bit however many cars there are.
+    A lane that finishes a car takes the next waiting one. Near the jumps of the tyre forces a car
+    may need hundreds of attempts where most need six, and the others must not wait for it. The
+    number of lanes is fixed, so each car's result does not depend on the number of cars.
     """
     count = len(cars)
 
@@ -93,8 +90,7 @@ def _integrate(cars: Array, dt: Array, rtol: Array, atol: Array, car: RCCarParam
     def step(carry: tuple[_Lanes, Array, Array]) -> tuple[_Lanes, Array, Array]:
         lanes, following, result = carry
         lanes = _attempt(lanes, dt, rtol, atol, car)
-        # Like scipy, give up where the step size has shrunk to the resolution of time; also where
-        # it is not a number.
+        # Like scipy, give up when the step size falls below the resolution of time, or is NaN.
         done = (lanes.t >= dt) | (lanes.retry & ~(lanes.h >= _smallest_step(lanes.t)))
 
         def refill() -> tuple[_Lanes, Array, Array]:
@@ -111,7 +107,7 @@ def _integrate(cars: Array, dt: Array, rtol: Array, atol: Array, car: RCCarParam
 
 
 def _attempt(lanes: _Lanes, dt: Array, rtol: Array, atol: Array, car: RCCarParameters) -> _Lanes:
-    """One step of each lane's own size, kept where its error is small enough."""
+    """One step in each lane, accepted where its error is small enough."""
     _, t, h, retry, y, slope, command = lanes
     end = jnp.minimum(t + jnp.maximum(h, _smallest_step(t)), dt)
     h = end - t
@@ -124,7 +120,7 @@ def _attempt(lanes: _Lanes, dt: Array, rtol: Array, atol: Array, car: RCCarParam
     accept = error < 1.0
     factor = _SAFETY * jnp.maximum(error, 1e-30) ** -0.2
     grow = jnp.minimum(factor, jnp.where(retry, 1.0, _MAX_FACTOR))
-    # fmax: where the error is not a number the step shrinks as well.
+    # fmax: the step also shrinks where the error is NaN.
     return lanes._replace(
         t=jnp.where(accept, end, t),
         h=h * jnp.where(accept, grow, jnp.fmax(factor, _MIN_FACTOR)),
@@ -164,7 +160,7 @@ def _slope(y: Array, command: Array, car: RCCarParameters) -> Array:
 
 
 def _weighted(weights: Sequence[float], slopes: Sequence[Array]) -> Array:
-    return sum((w * k for w, k in zip(weights, slopes, strict=True) if w), start=0.0)
+    return sum((w * k for w, k in zip(weights, slopes, strict=True) if w), start=0.0)  # type: ignore[return-value]
 
 
 def _rms(x: Array) -> Array:

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from surefoot.envs.rc_car.env import RCCarConfig, RCCarEnv, RCCarModel
+from surefoot.envs.rc_car.env import RCCarConfig, RCCarEnv
+from surefoot.envs.rc_car.model import RCCarModel
 from surefoot.envs.task import Task
 
 

@@ -1,168 +1,83 @@
-"""MuJoCo's camera view of a robot among its hazards, where OpenGL can be had.
-
-`mujoco.Renderer` fixes its backend when mujoco is first imported, long before anybody asks for a
-picture, and on Linux its default needs a display. So the context is opened here, with a backend
-that was seen to work: in a process of its own, since a broken driver may print or crash.
-"""
+"""MuJoCo's camera view of a robot and the circles around it; needs OpenGL."""
 # pyright: reportAttributeAccessIssue=false
-# (mujoco takes its names from compiled modules, which pyright cannot look into)
+# (pyright cannot resolve the names of compiled modules)
 
-import atexit
-import functools
+import copy
 import importlib
 import os
 import platform
-import subprocess
 import sys
-import weakref
 
 import mujoco
 import numpy as np
 
-from surefoot.envs.render.draw import GREEN, VERMILION, Colour, Scene
+from surefoot.envs.render.scene import Circle, Scene
 
-_PROBE = """
-import mujoco
-context = mujoco.GLContext(8, 8)
-context.make_current()
-mujoco.MjrContext(mujoco.MjModel.from_xml_string("<mujoco/>"), mujoco.mjtFontScale.mjFONTSCALE_50)
-"""
-_FLAT = 0.004  # half-height of a hazard or goal, metres: above the floor, below the robot
+# Of a disc, in metres: above the floor, below the robot.
+HALF_HEIGHT = 0.004
 
 
-def gl_available() -> bool:
-    """Whether `CameraView` can work here. Takes a second the first time, nothing later."""
-    return _backend() is not None
+def use_backend() -> None:
+    """Let MuJoCo render with the backend named by MUJOCO_GL, else the platform's offscreen one.
 
-
-def _backend() -> str | None:
-    """The first backend that opens a context; if MUJOCO_GL names one, that or none."""
-    wish = os.environ.get("MUJOCO_GL", "").strip().lower()
-    ours = {"Linux": ("egl", "osmesa"), "Darwin": ("cgl",)}.get(platform.system(), ("glfw",))
-    if wish in ("egl", "osmesa", "cgl", "glfw"):
-        ours = (wish,)
-    elif wish in ("disable", "disabled", "off", "false", "0"):
-        ours = ()
-    return next((name for name in ours if _works(name)), None)
-
-
-@functools.cache
-def _works(backend: str) -> bool:
-    environment = os.environ | {"MUJOCO_GL": backend}
-    environment.pop("PYOPENGL_PLATFORM", None)
+    MuJoCo chooses its backend when it is imported, and on Linux its default needs a display.
+    """
+    default = {"Linux": "egl", "Darwin": "cgl"}.get(platform.system(), "glfw")
+    backend = os.environ.get("MUJOCO_GL", "").strip().lower() or default
     try:
-        probe = subprocess.run(
-            [sys.executable, "-c", _PROBE], env=environment, capture_output=True, timeout=60
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return probe.returncode == 0
+        context = importlib.import_module(f"mujoco.{backend}").GLContext
+        context(8, 8).free()
+    except Exception as error:
+        raise RuntimeError(
+            f"no OpenGL for the camera view (MUJOCO_GL={backend}): {error}. Install EGL or OSMesa "
+            "(on Debian: libegl1 and libgl1-mesa-dri, or libosmesa6), set MUJOCO_GL to egl or "
+            "osmesa, or use the top-down view"
+        ) from error
+    os.environ["MUJOCO_GL"] = backend
+    sys.modules[mujoco.Renderer.__module__].gl_context.GLContext = context
 
 
 class CameraView:
     """Pictures of one robot's model from one of its cameras ("track" or "top").
 
-    Holds an OpenGL context: `close` it, or use it in a `with` statement.
+    Holds an OpenGL context until `close`.
     """
 
     def __init__(
         self, model: mujoco.MjModel, width: int = 640, height: int = 480, camera: str = "track"
     ):
-        self._gl = self._mjr = None
-        camera_id = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_CAMERA, camera)
-        if camera_id < 0:
-            names = ", ".join(model.camera(k).name for k in range(model.ncam)) or "none"
-            raise ValueError(f"camera: {camera!r} is not in the model, which has: {names}")
-        for name, value in (("width", width), ("height", height)):
-            if not value > 0:
-                raise ValueError(f"{name}: {value} should be positive")
-        backend = _backend()
-        if backend is None:
-            raise RuntimeError(
-                "no OpenGL for the camera view: install EGL or OSMesa (on Debian: libegl1 and "
-                "libgl1-mesa-dri, or libosmesa6), check MUJOCO_GL "
-                f"({os.environ.get('MUJOCO_GL', 'not set')}), or use surefoot.envs.render.draw"
-            )
-        # MuJoCo's own loader of OpenGL functions looks at this variable, too.
-        os.environ["MUJOCO_GL"] = backend
-        self._model, self._data = model, mujoco.MjData(model)
-        self._camera = mujoco.MjvCamera()
-        self._camera.type = mujoco.mjtCamera.mjCAMERA_FIXED.value
-        self._camera.fixedcamid = camera_id
-        self._option = mujoco.MjvOption()
-        self._scene = mujoco.MjvScene(model, maxgeom=1000)
-        self._rect = mujoco.MjrRect(0, 0, width, height)
-        self._gl = importlib.import_module(f"mujoco.{backend}").GLContext(width, height)
-        # Registered after the backend's own clean-up, so called before it.
-        atexit.register(_close, weakref.ref(self))
-        self._gl.make_current()
-        self._mjr = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
-        mujoco.mjr_resizeOffscreen(width, height, self._mjr)
-        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._mjr)
+        names = [model.camera(k).name for k in range(model.ncam)]
+        if camera not in names:
+            raise ValueError(f"camera={camera!r} must be one of {', '.join(names) or 'none'}")
+        use_backend()
+        self._model = copy.copy(model)
+        self._model.vis.global_.offwidth, self._model.vis.global_.offheight = width, height
+        self._data, self._camera = mujoco.MjData(self._model), camera
+        self._renderer = mujoco.Renderer(self._model, height, width)
+        self.close = self._renderer.close
 
     def render(self, qpos: np.ndarray, scene: Scene) -> np.ndarray:
-        """The robot at `qpos` [nq] with the scene's hazards and goal, uint8 [height, width, 3]."""
-        if self._gl is None or self._mjr is None:
-            raise RuntimeError("this CameraView has been closed")
-        if np.shape(qpos) != (self._model.nq,):
-            raise ValueError(f"qpos: shape {np.shape(qpos)}, should be ({self._model.nq},)")
+        """The robot at `qpos` [nq] with the scene's filled circles, uint8 [height, width, 3]."""
         self._data.qpos[:] = qpos
         mujoco.mj_kinematics(self._model, self._data)
-        mujoco.mj_comPos(self._model, self._data)  # what tracking cameras follow
+        mujoco.mj_comPos(self._model, self._data)  # for tracking cameras
         mujoco.mj_camlight(self._model, self._data)
-        mujoco.mjv_updateScene(
-            self._model,
-            self._data,
-            self._option,
-            None,
-            self._camera,
-            mujoco.mjtCatBit.mjCAT_ALL.value,
-            self._scene,
-        )
-        for xy in () if scene.hazards is None else scene.hazards:
-            self._add_disc(xy, scene.hazard_size, VERMILION)
-        if scene.goal_xy is not None:
-            self._add_disc(scene.goal_xy, scene.goal_size, GREEN)
-        self._gl.make_current()
-        mujoco.mjr_render(self._rect, self._scene, self._mjr)
-        pixels = np.empty((self._rect.height, self._rect.width, 3), np.uint8)
-        mujoco.mjr_readPixels(pixels, None, self._rect, self._mjr)
-        return pixels[::-1].copy()  # OpenGL's first row is the lowest
+        self._renderer.update_scene(self._data, self._camera)
+        for shape in scene.shapes:
+            if isinstance(shape, Circle) and shape.fill and shape.outline:
+                self._add_disc(shape)
+        return self._renderer.render()
 
-    def _add_disc(self, xy: np.ndarray, radius: float, colour: Colour):
-        if self._scene.ngeom >= self._scene.maxgeom:
-            raise ValueError(f"hazards: more than the {self._scene.maxgeom} shapes a view can hold")
-        geom = self._scene.geoms[self._scene.ngeom]
+    def _add_disc(self, circle: Circle) -> None:
+        scene = self._renderer.scene
+        geom = scene.geoms[scene.ngeom]
         mujoco.mjv_initGeom(
             geom,
             mujoco.mjtGeom.mjGEOM_CYLINDER.value,
-            np.array([radius, _FLAT, 0]),
-            np.array([*xy, 1.1 * _FLAT]),
+            np.array([circle.radius, HALF_HEIGHT, 0]),
+            np.array([*circle.xy, 1.1 * HALF_HEIGHT]),
             np.eye(3).ravel(),
-            np.array([*(c / 255 for c in colour), 0.45], np.float32),
+            np.array([*(c / 255 for c in circle.colour), 0.45], np.float32),
         )
         geom.category = mujoco.mjtCatBit.mjCAT_DECOR.value  # decoration casts no shadow
-        self._scene.ngeom += 1
-
-    def close(self):
-        """Free the OpenGL context; the view draws nothing afterwards."""
-        if self._gl is not None:
-            self._gl.make_current()
-            if self._mjr is not None:
-                self._mjr.free()
-            self._gl.free()
-        self._gl = self._mjr = None
-
-    def __enter__(self) -> "CameraView":
-        return self
-
-    def __exit__(self, *_):
-        self.close()
-
-    def __del__(self):
-        self.close()
-
-
-def _close(view: weakref.ref[CameraView]):
-    if (alive := view()) is not None:
-        alive.close()
+        scene.ngeom += 1

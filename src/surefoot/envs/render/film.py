@@ -1,4 +1,4 @@
-"""Film an episode."""
+"""Clips of an episode of a built-in task."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,11 +10,11 @@ import numpy as np
 from surefoot.envs.base import TaskEnv
 from surefoot.envs.render.clip import save_clip
 from surefoot.envs.render.draw import draw
+from surefoot.envs.render.scene import Scene
 from surefoot.envs.task import make
 
-TRAIL = 150
-LARGEST = 4096
-"""Most pixels across."""
+TRAIL = 150  # past positions shown
+MAX_SIZE = 4096  # pixels
 
 
 def film(
@@ -49,32 +49,30 @@ def film_env(
     size: int = 640,
     cost_limit: float | None = None,
 ) -> Path:
-    """Film the first environment of `env`, from where it is, while `step` takes its steps."""
+    """Film the first environment of `env` from its present state; `step` steps it."""
     check_film(steps, every, size)
-    length = steps or env.max_episode_steps
-    frames = _frames(env, step, view, length, every, size, cost_limit)
+    show = _camera(env, size) if view == "camera" else lambda scene: draw(scene, size)
+    frames = _frames(env, step, show, steps or env.max_episode_steps, every, cost_limit)
     return save_clip(frames, path, fps=30)
 
 
 def check_film(steps: int | None, every: int, size: int) -> None:
-    """A ValueError that names what cannot be filmed."""
+    """Raise a ValueError that names the first invalid argument."""
     for name, value, least in (("steps", steps, 1), ("every", every, 1), ("size", size, 64)):
         if value is not None and value < least:
             raise ValueError(f"{name}={value} must be at least {least}")
-    if size > LARGEST:
-        raise ValueError(f"size={size} must be at most {LARGEST}")
+    if size > MAX_SIZE:
+        raise ValueError(f"size={size} must be at most {MAX_SIZE}")
 
 
 def _frames(
     env: TaskEnv,
     step: Callable[[], object],
-    view: str,
+    show: Callable[[Scene], np.ndarray],
     steps: int,
     every: int,
-    size: int,
     cost_limit: float | None,
 ) -> Iterator[np.ndarray]:
-    camera = _camera(env, size) if view == "camera" else None
     trail: list[np.ndarray] = []
     for number in range(steps):
         scene = replace(env.scene(0), cost_limit=cost_limit)
@@ -82,15 +80,16 @@ def _frames(
             trail.clear()
         trail.append(np.asarray(scene.robot_xy))
         if number % every == 0:
-            scene = replace(scene, trail=np.stack(trail[-TRAIL:]))
-            yield draw(scene, size) if camera is None else camera(scene)
+            yield show(replace(scene, trail=np.stack(trail[-TRAIL:])))
         step()
 
 
-def _camera(env: TaskEnv, size: int) -> Callable[..., np.ndarray]:
-    if not hasattr(env, "_qpos"):
+def _camera(env: TaskEnv, size: int) -> Callable[[Scene], np.ndarray]:
+    pose = env.pose(0)
+    if pose is None:
         raise ValueError(f"view='camera': {type(env).__name__} has no MuJoCo model; use view='top'")
     from surefoot.envs.render.camera import CameraView
 
-    view = CameraView(env.model, size, size, "track")  # type: ignore[attr-defined]
-    return lambda scene: view.render(env._qpos[0], scene)  # type: ignore[attr-defined]
+    model, qpos = pose
+    view = CameraView(model, size, size, "track")
+    return lambda scene: view.render(qpos, scene)

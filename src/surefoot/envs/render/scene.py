@@ -1,0 +1,119 @@
+"""What a picture shows: a robot, its surroundings as plain shapes, and the running sums.
+
+Each task builds its scene from these shapes, so a new task needs no new drawing code.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from surefoot.core.config import check_choice
+from surefoot.envs.render.glyphs import GLYPHS
+
+Colour = tuple[int, int, int]
+
+# The palette of Okabe and Ito, which colour-blind readers can distinguish.
+BLUE: Colour = (0, 114, 178)
+GREEN: Colour = (0, 158, 115)
+VERMILION: Colour = (213, 94, 0)
+INK: Colour = (38, 42, 48)
+GREY: Colour = (122, 128, 136)
+PAPER: Colour = (252, 252, 250)
+COST_ZONE: Colour = (248, 236, 225)  # a tenth vermilion on paper
+
+
+@dataclass(frozen=True, eq=False)
+class Circle:
+    """A circle in the world, in metres."""
+
+    xy: np.ndarray
+    """Centre, [2]."""
+    radius: float
+    colour: Colour
+    fill: float = 0.0
+    """Opacity of the disc; 0 draws none."""
+    outline: bool = True
+
+    def __post_init__(self) -> None:
+        _check("xy", self.xy, (2,))
+        _check_positive(self, "radius")
+
+
+@dataclass(frozen=True)
+class DashedSquare:
+    """The outline of a square around the origin."""
+
+    half_width: float
+
+
+Shape = Circle | DashedSquare
+
+
+@dataclass(frozen=True, eq=False)
+class LidarRing:
+    """Lidar values around the robot, from the heading on counter-clockwise."""
+
+    values: np.ndarray
+    """In [0, 1], one per bin."""
+    colour: Colour
+    inner: float
+    outer: float
+
+    def __post_init__(self) -> None:
+        _check("values", self.values, (-1,))
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """One moment of an episode, in metres and radians."""
+
+    robot_xy: np.ndarray
+    """[2]."""
+    heading: float
+    """Of the robot's x axis, counter-clockwise from the world's."""
+    glyph: str
+    """Name of the robot's drawing."""
+    extent: float
+    """Half-width of the area that is always shown."""
+    shapes: tuple[Shape, ...] = ()
+    """Drawn in order, above the grid."""
+    ground: tuple[Shape, ...] = ()
+    """Drawn below the grid."""
+    lidar: tuple[LidarRing, ...] = ()
+    background: Colour = PAPER
+    trail: np.ndarray | None = None
+    """Past positions, oldest first, [K, 2]."""
+    step: int = 0
+    max_steps: int = 1
+    reward: float = 0.0
+    """Sum so far."""
+    cost: float = 0.0
+    """Sum so far, over all constraints."""
+    cost_limit: float | None = None
+    alert: bool = False
+    """Whether the robot is drawn as paying a cost now."""
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        check_choice("glyph", self.glyph, GLYPHS)
+        _check("robot_xy", self.robot_xy, (2,))
+        if self.trail is not None:
+            _check("trail", self.trail, (-1, 2))
+        _check_positive(self, "extent")
+        _check_positive(self, "max_steps")
+
+
+def _check(name: str, value: np.ndarray, shape: tuple[int, ...]) -> None:
+    actual = np.shape(value)
+    if len(actual) != len(shape) or any(
+        want not in (-1, have) for want, have in zip(shape, actual, strict=True)
+    ):
+        expected = str(list(shape)).replace("-1", "any")
+        raise ValueError(f"{name} has shape {list(actual)}; it must be {expected}")
+    if not np.all(np.isfinite(value)):
+        raise ValueError(f"{name}={value} must be finite")
+
+
+def _check_positive(owner: object, name: str) -> None:
+    if not getattr(owner, name) > 0:
+        raise ValueError(f"{name}={getattr(owner, name)} must be positive")

@@ -1,0 +1,259 @@
+"""The actor-critic learner that PPO, TRPO and CPO share: networks, advantages and critic updates.
+
+Everything here is for one seed; callers `vmap` over seeds.
+"""
+
+from typing import Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
+
+from surefoot.learn import multiplier, surrogate
+from surefoot.learn.advantages import TargetKind, gae
+from surefoot.learn.descent import adam, descend
+from surefoot.learn.multiplier import MultiplierConfig, MultiplierState
+from surefoot.learn.networks import Actor, Critics, Normalizer
+
+Rate = Float[Array, ""] | float
+"""Factor on a learning rate."""
+Metrics = dict[str, Array]
+
+
+class ActorCriticConfig(Protocol):
+    """The settings that this module reads; `PPOConfig` and `TrustRegionConfig` provide them."""
+
+    @property
+    def gamma(self) -> float: ...
+    @property
+    def gae_lambda(self) -> float: ...
+    @property
+    def critic_learning_rate(self) -> float: ...
+    @property
+    def critic_epochs(self) -> int: ...
+    @property
+    def minibatches(self) -> int: ...
+    @property
+    def max_grad_norm(self) -> float | None: ...
+    @property
+    def hidden(self) -> tuple[int, ...]: ...
+    @property
+    def initial_log_std(self) -> float: ...
+    @property
+    def minimum_log_std(self) -> float | None: ...
+    @property
+    def value_targets(self) -> TargetKind: ...
+    @property
+    def scale_costs(self) -> bool: ...
+    @property
+    def normalise_observations(self) -> bool: ...
+
+
+def check_log_std(config: ActorCriticConfig) -> None:
+    """Check that a new policy is at or above its lower bound."""
+    minimum, initial = config.minimum_log_std, config.initial_log_std
+    if minimum is not None and minimum > initial:
+        raise ValueError(f"minimum_log_std={minimum} must be at most initial_log_std={initial}")
+
+
+class Batch(eqx.Module):
+    """T steps in B environments, real or imagined, all taken with the learner's current policy.
+
+    `next_obs` holds the observations that critics bootstrap from, in one of two forms:
+
+    - `[T, B, D]`: the observation after every step, the final one where an episode ended. Required
+      if an episode may be truncated before the last row.
+    - `[1, B, D]`: the observations after the last step only. This saves memory and a pass through
+      the critics. Sufficient if episodes before the last row end only by `terminated`.
+    """
+
+    obs: Float[Array, "T B D"]
+    action: Shaped[Array, "T B ..."]
+    """As sampled: float `[T, B, A]` before clipping to bounds, or integer `[T, B]`."""
+    reward: Float[Array, "T B"]
+    cost: Float[Array, "T B k"]
+    next_obs: Float[Array, "S B D"]
+    terminated: Bool[Array, "T B"]
+    """The episode terminated at this step, so no value is bootstrapped."""
+    ended: Bool[Array, "T B"]
+    """The episode terminated or was truncated; the next row belongs to another episode."""
+    weight: Float[Array, "T B"] | None = None
+    """Weight of each step, such as 0 after the end of an imagined episode; None weighs all 1."""
+
+
+class Learner(eqx.Module):
+    """Complete learner state: networks, optimiser states, observation statistics, multipliers."""
+
+    actor: Actor
+    critics: Critics
+    normalizer: Normalizer | None
+    actor_moments: optax.OptState | None
+    critic_moments: optax.OptState
+    multiplier: MultiplierState
+
+    def scaled(self, obs: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
+        """Observations as the networks take them."""
+        return obs if self.normalizer is None else self.normalizer(obs)
+
+    def sample(self, obs: Float[Array, "*batch D"], key: PRNGKeyArray) -> Shaped[Array, "..."]:
+        """A sampled action per observation; not clipped, see `ActionSpec`."""
+        return self.actor.sample(self.scaled(obs), key)
+
+    def mode(self, obs: Float[Array, "*batch D"]) -> Shaped[Array, "..."]:
+        """The most probable action per observation."""
+        return self.actor.mode(self.scaled(obs))
+
+
+class Rows(eqx.Module):
+    """A batch flattened to N = T * B rows, with the training signals of policy and critics.
+
+    Observations are scaled. `old_heads`, `old_log_prob` and `values` come from the policy and the
+    critics before the update. Signals are the reward followed by the costs.
+    """
+
+    obs: Float[Array, "N D"]
+    action: Shaped[Array, "N ..."]
+    old_heads: Float[Array, "N A"]
+    old_log_prob: Float[Array, " N"]
+    reward_advantage: Float[Array, " N"]
+    cost_advantage: Float[Array, "N k"]
+    values: Float[Array, "N signals"]
+    targets: Float[Array, "N signals"]
+    weight: Float[Array, " N"] | None
+
+
+def init(
+    config: ActorCriticConfig,
+    multiplier_config: MultiplierConfig,
+    obs_dim: int,
+    action_dim: int,
+    discrete: bool,
+    k: int,
+    key: PRNGKeyArray,
+    actor_optimiser: optax.GradientTransformation | None = None,
+) -> Learner:
+    """A new learner for k constraints.
+
+    `action_dim` is the length of a continuous action, or the number of choices if `discrete`.
+    Without an `actor_optimiser` the learner holds no optimiser state for the policy.
+    """
+    actor_key, critic_key = jax.random.split(key)
+    actor = Actor(
+        obs_dim,
+        action_dim,
+        actor_key,
+        discrete=discrete,
+        hidden=config.hidden,
+        initial_log_std=config.initial_log_std,
+    )
+    critics = Critics(obs_dim, k, critic_key, hidden=config.hidden)
+    moments = None
+    if actor_optimiser is not None:
+        moments = actor_optimiser.init(eqx.filter(actor, eqx.is_array))
+    return Learner(
+        actor=actor,
+        critics=critics,
+        normalizer=Normalizer(obs_dim) if config.normalise_observations else None,
+        actor_moments=moments,
+        critic_moments=_critic_optimiser(config).init(eqx.filter(critics, eqx.is_array)),
+        multiplier=multiplier.init(multiplier_config, k),
+    )
+
+
+def observe(
+    learner: Learner, obs: Float[Array, "*batch D"], mask: Bool[Array, "*batch"] | None = None
+) -> Learner:
+    """Merge observations (where `mask` is true) into the running statistics, if there are any.
+
+    New statistics change the policy. Call this between an update and the next rollout, never
+    between a rollout and its update.
+    """
+    if learner.normalizer is None:
+        return learner
+    return eqx.tree_at(lambda s: s.normalizer, learner, learner.normalizer.update(obs, mask))
+
+
+def prepare(config: ActorCriticConfig, learner: Learner, batch: Batch) -> Rows:
+    """Compute advantages, value targets and old log-probabilities of a batch.
+
+    Reward advantages are standardised. Cost advantages are centred; see `scale_costs`.
+    """
+    steps = batch.reward.shape[0]
+    if batch.next_obs.shape[0] not in (1, steps):
+        raise ValueError(
+            f"next_obs has {batch.next_obs.shape[0]} rows: must be 1 or as many as obs, {steps}"
+        )
+    obs = learner.scaled(batch.obs)
+    values = learner.critics(obs)
+    next_values = learner.critics(learner.scaled(batch.next_obs))
+    if batch.next_obs.shape[0] < steps:
+        next_values = jnp.concatenate([values[1:], next_values])
+    signals = jnp.concatenate([batch.reward[..., None], batch.cost], -1)
+    advantages, targets = gae(
+        signals,
+        values,
+        next_values,
+        batch.terminated,
+        batch.ended,
+        config.gamma,
+        config.gae_lambda,
+        config.value_targets,
+    )
+    flat = lambda x: x.reshape(-1, *x.shape[2:])
+    obs, action, advantages = flat(obs), flat(batch.action), flat(advantages)
+    weight = None if batch.weight is None else flat(batch.weight)
+    costs = surrogate.centred(advantages[:, 1:], weight)
+    if config.scale_costs:
+        costs = costs / surrogate.deviation(advantages[:, 0], weight)
+    old_heads = learner.actor.heads(obs)
+    return Rows(
+        obs=obs,
+        action=action,
+        old_heads=old_heads,
+        old_log_prob=learner.actor.distribution(old_heads).log_prob(action),
+        reward_advantage=surrogate.standardised(advantages[:, 0], weight),
+        cost_advantage=costs,
+        values=flat(values),
+        targets=flat(targets),
+        weight=weight,
+    )
+
+
+def fit_critics(
+    config: ActorCriticConfig, learner: Learner, rows: Rows, key: PRNGKeyArray, rate: Rate = 1.0
+) -> tuple[Learner, Metrics]:
+    """Regress the critics on the rows' targets.
+
+    Metrics per signal (`reward`, `cost_0`, ...): the last `critic_loss_*`, and
+    `explained_variance_*` of the critics before the fit.
+    """
+
+    def loss(critics: Critics, rows: Rows) -> tuple[Array, tuple[None, Array]]:
+        losses = surrogate.mean((critics(rows.obs) - rows.targets) ** 2, rows.weight)
+        return jnp.sum(losses), (None, losses)
+
+    critics, moments, _, losses = descend(
+        loss,
+        _critic_optimiser(config, rate),
+        learner.critics,
+        learner.critic_moments,
+        rows,
+        config.critic_epochs,
+        config.minibatches,
+        key,
+    )
+    square = lambda x: surrogate.mean(surrogate.centred(x, rows.weight) ** 2, rows.weight)
+    explained = 1 - square(rows.targets - rows.values) / (square(rows.targets) + 1e-8)
+    metrics = {}
+    for i in range(rows.targets.shape[-1]):
+        name = "reward" if i == 0 else f"cost_{i - 1}"
+        metrics[f"critic_loss_{name}"] = losses[i]
+        metrics[f"explained_variance_{name}"] = explained[i]
+    fields = lambda s: (s.critics, s.critic_moments)
+    return eqx.tree_at(fields, learner, (critics, moments)), metrics
+
+
+def _critic_optimiser(config: ActorCriticConfig, rate: Rate = 1.0) -> optax.GradientTransformation:
+    return adam(rate * config.critic_learning_rate, config.max_grad_norm)

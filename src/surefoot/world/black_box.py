@@ -1,0 +1,164 @@
+"""The task model without known dynamics: the learned model predicts the next observation."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int, Key
+
+from surefoot.world.model import Bounds
+
+Observation = Float[Array, " O"]
+SignalFn = Callable[[Observation, Float[Array, " A"], Observation], Array]
+"""A function of (observation, action, next observation), written in jax.numpy."""
+
+
+@dataclass(frozen=True)
+class BlackBox:
+    """States, records and features are observations; reward, costs and termination are learned.
+
+    Any of the three may be given as a function of (observation, action, next observation) instead.
+    The action is the model's input: clipped to the bounds, or one-hot.
+    """
+
+    observation_size: int
+    cost_names: tuple[str, ...] = ("cost",)
+    binary_cost: bool = False
+    """Costs are all 0 or 1: learn their probability instead of their value."""
+    terminates: bool = True
+    """Episodes may terminate, so termination is learned too."""
+    reward_fn: SignalFn | None = None
+    """Returns the reward, a scalar."""
+    cost_fn: SignalFn | None = None
+    """Returns the costs [k], or a scalar if there is one cost."""
+    termination_fn: SignalFn | None = None
+    """Returns whether the episode terminates, a scalar."""
+
+    takes_observations = True
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        parts = (
+            ("reward", self.reward_fn),
+            ("cost", self.cost_fn),
+            ("termination", self.termination_fn),
+        )
+        return tuple(name for name, fn in parts if fn is not None)
+
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        return tuple(f"observation {i}" for i in range(self.observation_size))
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        reward = () if self.reward_fn else ("reward",)
+        costs = () if self.cost_fn else self.cost_names
+        end = ("end",) if self._learns_end else ()
+        return (*self.feature_names, *reward, *costs, *end)
+
+    @property
+    def record_size(self) -> int:
+        return self.observation_size
+
+    @property
+    def feature_size(self) -> int:
+        return self.observation_size
+
+    @property
+    def target_size(self) -> int:
+        costs = 0 if self.cost_fn or self.binary_cost else len(self.cost_names)
+        return self.observation_size + self._learns_reward + costs
+
+    @property
+    def binary_size(self) -> int:
+        costs = len(self.cost_names) if self.binary_cost and not self.cost_fn else 0
+        return costs + self._learns_end
+
+    @property
+    def _learns_reward(self) -> bool:
+        return self.reward_fn is None
+
+    @property
+    def _learns_end(self) -> bool:
+        return self.terminates and self.termination_fn is None
+
+    def record(self, state: np.ndarray) -> np.ndarray:
+        return state
+
+    def initial_records(self, key: Key[Array, ""], n: int) -> None:
+        return None
+
+    def restore(self, key: Key[Array, ""], records: Float[Array, "N O"]) -> Float[Array, "N O"]:
+        return records
+
+    def features(self, state: Observation) -> Observation:
+        return state
+
+    def record_features(self, record: Observation) -> Observation:
+        return record
+
+    def target(
+        self,
+        before: Observation,
+        after: Observation,
+        reward: Float[Array, ""],
+        cost: Float[Array, " k"],
+        terminated: Bool[Array, ""],
+    ) -> Float[Array, " D+b"]:
+        parts = [after - before]
+        if self._learns_reward:
+            parts.append(jnp.asarray(reward)[None])
+        if not self.cost_fn:
+            parts.append(cost)  # the last Gaussian outputs, or the first binary ones
+        if self._learns_end:
+            parts.append(jnp.asarray(terminated, jnp.float32)[None])
+        return jnp.concatenate(parts)
+
+    def advance(
+        self,
+        state: Observation,
+        action: Float[Array, " A"],
+        prediction: Float[Array, " D"],
+        binary: Float[Array, "2 b"],
+        bounds: Bounds,
+    ) -> tuple[Observation, Float[Array, ""], Float[Array, " k"], Bool[Array, ""]]:
+        size = self.observation_size
+        after = jnp.clip(state + prediction[:size], *bounds)
+        probability, uniform = binary
+        if self.reward_fn is None:
+            reward = prediction[size]
+        else:
+            reward = self.reward_fn(state, action, after)
+        if self.cost_fn is not None:
+            cost = jnp.atleast_1d(self.cost_fn(state, action, after))
+        elif self.binary_cost:
+            cost = probability[: len(self.cost_names)]  # the expected cost has less noise
+        else:
+            cost = prediction[size + self._learns_reward :]
+        ended = jnp.zeros((), bool)
+        if self.termination_fn is not None:
+            ended = jnp.asarray(self.termination_fn(state, action, after), bool)
+        elif self._learns_end:
+            ended = uniform[-1] < probability[-1]
+        return after, jnp.asarray(reward), cost, ended
+
+    def observe(self, state: Observation) -> Observation:
+        return state
+
+    def for_horizon(self, horizon: int) -> "BlackBox":
+        return self
+
+    def follow_real(
+        self,
+        states: Float[Array, "B O"],
+        records: Float[np.ndarray, "T n O"],
+        ended: Bool[np.ndarray, "T n"],
+        start: Int[np.ndarray, " B"],
+        place: Int[np.ndarray, " B"],
+        within: Bool[np.ndarray, "H B"],
+    ) -> tuple[Float[Array, "B O"], Bool[np.ndarray, "H B"]]:
+        return states, within
+
+    def events(self, state: Observation) -> Int[Array, ""]:
+        return jnp.zeros((), jnp.int32)
