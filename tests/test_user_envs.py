@@ -106,7 +106,7 @@ def test_every_command_takes_a_users_environment(
     code, text, _ = call("runs", str(out.parent))
     assert code == 0 and "finished  60 of 60 real steps" in text
     code, text, _ = call("compare", str(out), "--out", str(tmp_path / "page"))
-    assert code == 0 and "make_env" in text and (tmp_path / "page" / "index.html").exists()
+    assert code == 0 and "make_env" in text and list((tmp_path / "page").glob("*.html"))
     code, _, _ = call("export", str(out), str(tmp_path / "robot.npz"))
     assert code == 0 and np.abs(Policy.load(tmp_path / "robot.npz").act(np.ones(1))).max() <= 1
 
@@ -221,6 +221,23 @@ def test_limits_in_python(tmp_path, file):
     for number, limit in enumerate((5, [5, 5], {"right": 5, "left": 5})):
         out = train(f"{file}:two", cost_limit=limit, out=tmp_path / str(number), **options)
         assert run_of(out)[0]["cost_limits"] == {"left": 5.0, "right": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("limit", "message"),
+    [
+        ("18", "cost_limit='18' must be numbers"),
+        ([5, None], r"cost_limit=\[5, None\] must be numbers"),
+        ({"left": "5", "right": 2}, "cost_limit=.* must be numbers"),
+        (float("nan"), "cost_limit=.*nan"),
+        (-1, r"cost_limit=\(-1.0, -1.0\)"),
+        ([], "cost_limit=.* must have 2 values"),
+    ],
+)
+def test_wrong_limits_in_python(limit, message, file, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        train(f"{file}:two", "ppo-lagrangian", cost_limit=limit, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_make_takes_a_file_and_its_options(file):

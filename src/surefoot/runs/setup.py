@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -166,8 +167,10 @@ def limits_by_name(
                 f"cost_limit: {task} has no limit for {', '.join(missing)}; pass cost_limit"
             )
         limits = [limits[name] for name in names]
-    elif isinstance(limits, int | float):
+    elif isinstance(limits, Real):
         limits = [limits]
+    if isinstance(limits, str) or not all(isinstance(limit, Real) for limit in limits):
+        raise ValueError(f"cost_limit={limits!r} must be numbers")
     limits = tuple(float(limit) for limit in limits)
     if len(limits) == 1:
         return limits * len(names)
