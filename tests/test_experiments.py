@@ -25,6 +25,7 @@ from surefoot.runs.checkpoint import newest_sound
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.info import RunInfo
 from surefoot.runs.listing import describe_run
+from surefoot.runs.loggers.csv import CsvLogger
 from surefoot.runs.train import train
 
 TASK = {"max_episode_steps": 20}
@@ -53,7 +54,7 @@ def write_run(
     )  # fmt: skip
     folder.write_json("config.json", info.to_dict())
     for epoch in range(1, epochs + 1):
-        folder.append_metrics([
+        CsvLogger(folder).append([
             {"seed": s, "epoch": epoch, "steps": epoch * config.steps // 2, "reward": reward,
              "cost": cost, "cost_limit": limit, "violations": 10 * epoch * violations + s,
              "seconds": seconds * epoch / 2}
@@ -252,7 +253,7 @@ def test_an_unfinished_run_is_shown_as_such(call, tmp_path):
     folder = RunFolder(path)
     rows = folder.read_metrics()
     (path / "metrics.csv").unlink()
-    folder.append_metrics(rows[:2])
+    CsvLogger(folder).append(rows[:2])
     words = ("--runs", str(tmp_path / "runs"), "--out", str(tmp_path / "out"), "--device", "cpu")
     code, text, _ = call("reproduce", "try", "--report-only", *words)
     assert code == 0

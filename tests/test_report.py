@@ -26,6 +26,7 @@ from surefoot.report.page import Section, Table, write_page
 from surefoot.report.summary import baseline, normalised, summary, summary_table, units
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.info import RunInfo, read_info
+from surefoot.runs.loggers.csv import CsvLogger
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"
 
@@ -46,7 +47,7 @@ def make_run(path, seeds=(0, 1), finals=((10.0, 5.0), (14.0, 25.0)), epochs=3, *
     name = info["task"] or "own environment"
     folder.write_json("config.json", {**info, "task_name": name})
     for epoch in range(1, epochs + 1):
-        folder.append_metrics(
+        CsvLogger(folder).append(
             [
                 {
                     "seed": seed, "epoch": epoch, "steps": 1000 * epoch,

@@ -97,14 +97,15 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_fo
 def parse_info(values: dict[str, Any], path: Path) -> RunInfo:
     """A RunInfo from the values of a config.json; `Damaged` if they are not those of a run."""
     try:
+        required = ("version", "task", "algorithm", "config")
+        missing = [name for name in required if name not in values]
+        if missing:
+            raise ValueError(f"{', '.join(missing)} is missing")
         while (number := values.get("format", 1)) != FORMAT:
             if number not in MIGRATIONS:
                 raise ValueError(f"format={number!r} must be at most {FORMAT}; update Surefoot")
             values = MIGRATIONS[number](values)
         names = {f.name for f in fields(RunInfo)}
-        missing = [n for n in ("version", "task", "algorithm", "config") if n not in values]
-        if missing:
-            raise ValueError(f"{', '.join(missing)} is missing")
         return RunInfo(**{name: x for name, x in values.items() if name in names})
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Damaged(f"{path} is damaged: {error}") from None

@@ -65,13 +65,15 @@ def resume(
             check_checkpoint(last, folder)
         elif notes:
             raise ValueError(f"no checkpoint of {run} can be read: {'; '.join(notes)}")
-        info = _read_info(folder, last, notes)
+        info, sound = _read_info(folder, last, notes)
         if steps is not None:
             done = 0 if last is None else int(last.arrays["totals/steps"])
             if steps < done:
                 raise ValueError(f"steps={steps} must be at least {done}, which the run has done")
             info = replace(info, config={**info.config, "steps": steps})
         setup = recorded_setup(info, folder.path, make_env, known)
+        if not sound:
+            folder.write_json("config.json", info.to_dict())
         _restore_files(folder, last, notes)
         if last is not None:
             if _finished(folder, last, notes) and steps is None:
@@ -104,15 +106,17 @@ def check_checkpoint(last: Checkpoint, folder: RunFolder) -> None:
         raise Damaged(f"{name} is damaged: {error}") from None
 
 
-def _read_info(folder: RunFolder, last: Checkpoint | None, notes: list[str]) -> RunInfo:
-    """config.json, or the copy in the checkpoint if that is damaged."""
+def _read_info(
+    folder: RunFolder, last: Checkpoint | None, notes: list[str]
+) -> tuple[RunInfo, bool]:
+    """config.json and True, or the copy in the checkpoint and False if config.json is damaged."""
     try:
-        return read_info(folder)
+        return read_info(folder), True
     except ValueError as error:
         if last is None:
             raise
         notes.append(f"{error}; using the copy in the checkpoint")
-        return parse_info(last.meta["info"], folder.checkpoints)
+        return parse_info(last.meta["info"], folder.checkpoints), False
 
 
 def _restore_files(folder: RunFolder, last: Checkpoint | None, notes: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -167,17 +168,19 @@ def limits_by_name(
             raise ValueError(
                 f"cost_limit: {task} has no limit for {', '.join(missing)}; pass cost_limit"
             )
-        limits = [limits[name] for name in names]
-    elif isinstance(limits, int | float):
-        limits = [limits]
-    limits = tuple(float(limit) for limit in limits)
-    if len(limits) == 1:
-        return limits * len(names)
-    if len(limits) != len(names):
+        values: Any = [limits[name] for name in names]
+    else:
+        values = [limits] if isinstance(limits, Real) else limits
+    if isinstance(values, str) or not all(isinstance(value, Real) for value in values):
+        raise ValueError(f"cost_limit={limits!r} must be numbers")
+    values = tuple(map(float, values))
+    if len(values) == 1:
+        return values * len(names)
+    if len(values) != len(names):
         raise ValueError(
-            f"cost_limit={limits} must have {len(names)} values, for {', '.join(names)}"
+            f"cost_limit={values} must have {len(names)} values, for {', '.join(names)}"
         )
-    return limits
+    return values
 
 
 def _absolute_cost(cost: str | Sequence[str]) -> str | list[str]:

@@ -66,9 +66,13 @@ class Loggers:
 
         self._console = ConsoleLogger(folder.path, info, quiet, seconds)
         self._loggers: dict[str, Logger] = {}
-        for name in info.loggers:
-            with _named(name):
-                self._loggers[name] = LOGGERS[name](folder.path, info)
+        try:
+            for name in info.loggers:
+                with _named(name):
+                    self._loggers[name] = LOGGERS[name](folder.path, info)
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> "Loggers":
         self._console.start()
