@@ -18,33 +18,37 @@ from pathlib import Path
 NETWORKS = (
     "--ensemble.members 3 --ensemble.elites 3 --ensemble.hidden 16 16 --ensemble.max-steps 60"
 )
-MODEL_FREE = "--steps 1200 --steps-per-epoch 400 --env max_episode_steps=100"
-TRUST = "--{0}.hidden 16 16 --{0}.critic-epochs 5"
-MBPPO = f"--episodes 2 --horizon 20 --rollouts 24 --passes 4 --ppo.hidden 16 16 {NETWORKS}"
-OFF_POLICY = (
-    "--steps 900 --steps-per-epoch 300 --environments 3 --random-steps 300 --update-every 30 "
-    "--updates 6 --replay 600 --sac.hidden 16 16 --sac.batch-size 32 --env max_episode_steps=100"
-)
-PLANNER = (
-    "--refit-every 60 --planner.horizon 4 --planner.samples 16 --planner.particles 2 "
-    "--planner.iterations 2 --planner.fewest-safe 4"
-)
 SHORT = "--env max_episode_steps=100"
+ON_POLICY = f"--steps 1200 --steps-per-epoch 400 {SHORT}"
+PPO = f"{ON_POLICY} --ppo.epochs 5 --ppo.critic-epochs 5"
+TRUST = ON_POLICY + " --{0}.hidden 16 16 --{0}.critic-epochs 5"
+MBPPO = (
+    f"--steps 600 --episodes 2 --horizon 20 --rollouts 24 --passes 4 --ppo.hidden 16 16 {NETWORKS}"
+)
+PAPER = f"--preset paper {MBPPO} --pr-rollouts 6 --pr-horizon 10"
+SAC = (
+    "--steps 900 --steps-per-epoch 300 --environments 3 --random-steps 300 --update-every 30 "
+    f"--updates 6 --replay 600 --sac.hidden 16 16 --sac.batch-size 32 {SHORT}"
+)
+LOOP = (
+    f"{SAC} {NETWORKS} --refit-every 60 --planner.horizon 4 --planner.samples 16 "
+    "--planner.particles 2 --planner.iterations 2 --planner.fewest-safe 4"
+)
 JOBS = {
-    "ppo-lagrangian": f"PointGoal --algorithm ppo-lagrangian {MODEL_FREE} --ppo.epochs 5 --ppo.critic-epochs 5",
-    "ppo-lagrangian-pid": f"PointGoal --algorithm ppo-lagrangian {MODEL_FREE} --ppo.epochs 5 --ppo.critic-epochs 5 --multiplier.kind pid",
-    "ppo": f"CarGoal --algorithm ppo {MODEL_FREE} --ppo.epochs 5 --ppo.critic-epochs 5 --ppo.minibatches 2",
-    "trpo-lagrangian": f"PointGoal --algorithm trpo-lagrangian {MODEL_FREE} {TRUST.format('trpo')}",
-    "cpo": f"PointGoal --algorithm cpo {MODEL_FREE} {TRUST.format('cpo')}",
-    "sac": f"PointGoal --algorithm sac {OFF_POLICY}",
-    "safe-loop": f"PointGoal --algorithm safe-loop {OFF_POLICY} {PLANNER} {NETWORKS}",
-    "safe-loop-paper": f"RCCar --algorithm safe-loop --preset paper {OFF_POLICY} {PLANNER} {NETWORKS}",
-    "mbppo": f"PointGoal --steps 600 {MBPPO} {SHORT}",
-    "mbppo-paper": f"PointGoal --preset paper --steps 600 {MBPPO} --pr-rollouts 6 --pr-horizon 10 {SHORT}",
-    "mbppo-black-box": f"PointGoal --model black-box --steps 600 {MBPPO} {SHORT}",
-    "mbppo-doggo": f"DoggoGoal --steps 600 {MBPPO} {SHORT}",
-    "mbppo-car": f"CarGoal --steps 600 {MBPPO} {SHORT}",
-    "mbppo-rc-car": f"RCCar --steps 600 {MBPPO}",
+    "ppo-lagrangian": f"PointGoal --algorithm ppo-lagrangian {PPO}",
+    "ppo-lagrangian-pid": f"PointGoal --algorithm ppo-lagrangian {PPO} --multiplier.kind pid",
+    "ppo": f"CarGoal --algorithm ppo {PPO} --ppo.minibatches 2",
+    "trpo-lagrangian": f"PointGoal --algorithm trpo-lagrangian {TRUST.format('trpo')}",
+    "cpo": f"PointGoal --algorithm cpo {TRUST.format('cpo')}",
+    "sac": f"PointGoal --algorithm sac {SAC}",
+    "safe-loop": f"PointGoal --algorithm safe-loop {LOOP}",
+    "safe-loop-paper": f"RCCar --algorithm safe-loop --preset paper {LOOP}",
+    "mbppo": f"PointGoal {MBPPO} {SHORT}",
+    "mbppo-paper": f"PointGoal {PAPER} {SHORT}",
+    "mbppo-black-box": f"PointGoal --model black-box {MBPPO} {SHORT}",
+    "mbppo-doggo": f"DoggoGoal {MBPPO} {SHORT}",
+    "mbppo-car": f"CarGoal {MBPPO} {SHORT}",
+    "mbppo-rc-car": f"RCCar {MBPPO}",
 }
 RENAMED: dict[str, str] = {"cost_bias": "cost_bias", "cost_mismatch": "cost_mismatch"}
 """Columns of earlier versions and their present names."""
@@ -53,7 +57,7 @@ LEFT_OUT = ("seconds",)
 
 def run(name: str, out: Path) -> dict[str, list[str]]:
     """Train one job with two seeds; the columns of its metrics.csv."""
-    words = [Path(sys.executable).with_name("surefoot"), "train", *JOBS[name].split()]
+    words = [sys.executable, "-m", "surefoot", "train", *JOBS[name].split()]
     words += ["--seeds", "2", "--device", "cpu", "--quiet", "--out", str(out / name)]
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
@@ -81,7 +85,7 @@ def main() -> int:
             changed = differences(before.get(name, {}), records[name])
             failed += bool(changed)
             verdict = f"differs: {', '.join(changed)}" if changed else "same" if before else "done"
-            print(f"{name:<20} {len(records[name]['evaluation'])} {verdict}", flush=True)
+            print(f"{name:<20} {verdict}", flush=True)
     if command == "record":
         Path(path).write_text(json.dumps(records))
     return failed
