@@ -271,7 +271,7 @@ def test_mp4_frames_are_not_held_in_memory(tmp_path):
 @pytest.mark.parametrize("name", ["a.avi", "a", "a.gif.txt"])
 def test_other_suffixes_are_refused(tmp_path, name):
     suffix = os.path.splitext(name)[1]
-    with pytest.raises(ValueError, match=f"'{suffix}' must be .gif or .mp4"):
+    with pytest.raises(ValueError, match=f"'{suffix}' must be one of .gif, .mp4"):
         save_clip(moving(2), tmp_path / "folder" / name, fps=10)
     assert list(tmp_path.iterdir()) == []
 

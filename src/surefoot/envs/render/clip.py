@@ -23,7 +23,7 @@ def save_clip(frames: Iterable[np.ndarray], path: str | Path, fps: float) -> Pat
     writers = {".gif": _write_gif, ".mp4": _write_mp4}
     suffix = path.suffix.lower()
     if suffix not in writers:
-        raise ValueError(f"path={str(path)!r}: suffix {path.suffix!r} must be .gif or .mp4")
+        raise ValueError(f"path={str(path)!r}: suffix {path.suffix!r} must be one of .gif, .mp4")
     if not fps > 0 or (suffix == ".gif" and fps > GIF_MAX_FPS):
         most = f", and at most {GIF_MAX_FPS} for .gif" if suffix == ".gif" else ""
         raise ValueError(f"fps={fps} must be positive{most}")
