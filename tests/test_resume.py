@@ -33,7 +33,7 @@ from surefoot.runs.interrupt import Interrupt
 from surefoot.runs.keeper import Keeper, scores_of
 from surefoot.runs.listing import list_runs, show_run
 from surefoot.runs.resume import resume
-from surefoot.world.model import BlackBox
+from surefoot.world.black_box import BlackBox
 from toys import Drift
 
 
