@@ -50,7 +50,7 @@ JOBS = {
     "mbppo-car": f"CarGoal {MBPPO} {SHORT}",
     "mbppo-rc-car": f"RCCar {MBPPO}",
 }
-RENAMED: dict[str, str] = {"cost_bias": "cost_bias", "cost_mismatch": "cost_mismatch"}
+RENAMED = {"gap": "cost_bias", "parted": "cost_mismatch"}
 """Columns of earlier versions and their present names."""
 LEFT_OUT = ("seconds",)
 
