@@ -117,7 +117,7 @@ def test_the_target_critics_follow():
     config = SACLearnerConfig(hidden=(4,))
     learner = begin(config, KEY)
     slow, fast = says(learner.targets, (1.0, 2.0)), says(learner.targets, (3.0, 10.0))
-    moved = sac.follow(0.75, slow, fast)
+    moved = sac.polyak_average(0.75, slow, fast)
     np.testing.assert_allclose(moved.network.biases[-1][:, 0], [1.5, 4.0])
 
 
