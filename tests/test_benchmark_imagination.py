@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from harness import TINY
-from linear_world import ACTIONS, COST, KNOWLEDGE, PUSH, REWARD, TURN, model, system
+from linear_world import ACTIONS, COST, PUSH, REWARD, TASK_MODEL, TURN, model, system
 from surefoot.algorithms.trainer import Problem
 from surefoot.benchmark import imagination as benchmark_imagination
 from surefoot.runs.setup import new_setup
@@ -19,7 +19,7 @@ def test_one_state_at_a_time_is_the_same_world():
     """All members but the elite promise nonsense."""
     nonsense = 1e3 * np.ones((3, 4))
     ensemble = eqx.tree_at(lambda e: e.elites, model(nonsense, system(), nonsense), jnp.array([1]))
-    problem = Problem((0,), 1, 20, 2, ACTIONS, ("cost",), KNOWLEDGE)
+    problem = Problem((0,), 1, 20, 2, ACTIONS, ("cost",), TASK_MODEL)
     policy = SimpleNamespace(sample=lambda obs, key: obs[:, :1] - obs[:, 1:])
     now, s, key = jnp.array([0.4, -0.7]), np.array([0.4, -0.7]), jax.random.key(0)
     step = jax.jit(lambda *args: benchmark_imagination.one_step(problem, policy, *args))

@@ -10,7 +10,7 @@ from harness import TASK, TINY
 from surefoot.envs.gym.adapters import adapt
 from surefoot.envs.task import TASKS
 from surefoot.runs.checkpoint import list_checkpoints
-from surefoot.world.model import BlackBox
+from surefoot.world.black_box import BlackBox
 from toys import Drift, TwoState
 from untrained import untrained_run
 

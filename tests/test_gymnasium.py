@@ -7,17 +7,16 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 import surefoot
-from surefoot.envs.gym.registration import NAMES
-from surefoot.envs.task import TASKS
+from surefoot.envs.task import BUILTIN, TASKS
 
 
 def test_all_tasks_are_registered():
-    assert set(NAMES) == set(TASKS)
-    for name in NAMES:
+    assert set(BUILTIN) == set(TASKS)
+    for name in BUILTIN:
         assert f"surefoot/{name}-v0" in gymnasium.registry
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", BUILTIN)
 @pytest.mark.filterwarnings("ignore::UserWarning")  # the checker's remarks on unbounded spaces
 def test_gymnasiums_own_checker(name):
     env = gymnasium.make(f"surefoot/{name}-v0", render_mode="rgb_array").unwrapped

@@ -34,8 +34,8 @@ from surefoot.use import evaluate as use_evaluate
 from surefoot.use import film
 from surefoot.use.film import film_run
 from surefoot.use.run import load_model
+from surefoot.world.black_box import BlackBox
 from surefoot.world.ensemble import EnsembleConfig
-from surefoot.world.model import BlackBox
 from surefoot.world.planner import PlannerConfig
 from toys import linear_ensemble
 from untrained import untrained_run
@@ -82,7 +82,7 @@ def policies():
     """Two seeds: one heads for the wall, the other away from it. Both with some noise."""
     zero = np.zeros((2, 2, 1), np.float32)
     low, high = np.array([-1.0], np.float32), np.array([1.0], np.float32)
-    return Policy((zero,), (PUSH,), np.full((2, 1), -2.0, np.float32), low, high)
+    return Policy((zero,), (PUSH,), np.full((2, 1), -2.0, np.float32), low, high, kind="gaussian")
 
 
 ACTIONS = action_spec(Wall.action_space)

@@ -20,7 +20,7 @@ from surefoot.envs.gym.adapters import adapt
 from surefoot.envs.task import TASKS, find_task
 from surefoot.learn.ppo import PPOConfig
 from surefoot.runs.setup import limits_by_name, new_setup
-from surefoot.world.model import BlackBox
+from surefoot.world.black_box import BlackBox
 from surefoot.world.planner import PlannerConfig
 from toys import Drift, two_costs
 

@@ -19,7 +19,7 @@ from surefoot.core.spaces import ActionSpec
 from surefoot.runs.folder import RunFolder
 from surefoot.use.evaluate import evaluate
 from surefoot.world import planner
-from surefoot.world.model import BlackBox
+from surefoot.world.black_box import BlackBox
 from surefoot.world.planner import PlannerConfig
 from toys import Drift, TwoState, linear_ensemble
 
