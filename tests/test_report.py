@@ -20,7 +20,7 @@ from surefoot.report import figures
 from surefoot.report.command import repeat_command
 from surefoot.report.compare import compare
 from surefoot.report.curves import by_step
-from surefoot.report.data import Result, load_run, load_runs
+from surefoot.report.data import load_run, load_runs
 from surefoot.report.groups import groups
 from surefoot.report.page import Section, Table, write_page
 from surefoot.report.summary import baseline, normalised, summary, summary_table, units
@@ -125,7 +125,7 @@ def test_an_unfinished_run_is_marked(tmp_path):
     table = summary_table([ppo, cpo])
     assert [row[3] for row in table.rows] == ["3,000", "3,000 of 90,000"]
     assert "Unfinished:" in table.caption and "Unfinished:" not in summary_table([ppo]).caption
-    failed = replace(runs[1], result=Result(failed="NaN"))
+    failed = replace(runs[1], state="failed", error="NaN")
     assert replace(cpo, runs=(failed,)).shown == "CPO (failed)"
     assert replace(ppo, requested=9_000).shown == "PPO (unfinished)"
 
@@ -309,9 +309,9 @@ def test_page_is_whole_and_safe(report):
 def test_every_figure_is_written_as_png_and_pdf(report):
     page, _ = report
     names = {path.stem for path in (page.parent / "figures").glob("*.png")}
-    kinds = ("reward", "cost", "violations", "sample-efficiency", "cvar", "wall-clock")
+    kinds = ("reward", "cost", "violations", "sample-efficiency", "cvar")
     assert names == {f"{task}-{kind}" for task in ("pointgoal", "cargoal") for kind in kinds} | {
-        "normalised-reward", "normalised-violations", "profile",
+        "normalised-reward", "normalised-violations",
     }  # fmt: skip
     for name in names:
         with Image.open(page.parent / "figures" / f"{name}.png") as image:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Protocol
 
 from surefoot.experiments.job import Block
-from surefoot.experiments.progress import Progress
 from surefoot.runs.device import cores
+from surefoot.runs.listing import is_run
 
 CORES_PER_JOB = 2
 CORES_PER_GPU_JOB = 4
@@ -33,6 +33,10 @@ class Outcome:
     finished: bool
     message: str = ""
     """The error, if it failed."""
+
+    @property
+    def name(self) -> str:
+        return "finished" if self.finished else "failed"
 
 
 class Handle(Protocol):
@@ -55,13 +59,15 @@ def run_blocks(
     blocks: Sequence[Block],
     start: Callable[[Block], Handle],
     slots: Callable[[], int],
-    progress: Progress,
+    report: Callable[[str], None],
+    done: int = 0,
     pause: float = PAUSE,
 ) -> dict[Block, Outcome]:
     """Train all blocks, at most `slots()` at once; a failure does not affect the others.
 
     Blocks whose time is measured run last, one at a time. If this function is interrupted, it
-    stops all trainings and waits for their checkpoints.
+    stops all trainings and waits for their checkpoints. `report` receives a line when a training
+    starts or ends; `done` is the number of runs that need no training.
     """
     waiting = sorted(blocks, key=lambda block: block.job.alone)
     running: dict[Block, Handle] = {}
@@ -70,18 +76,21 @@ def run_blocks(
         while waiting or running:
             while waiting and _fits(waiting[0], running, slots()):
                 block = waiting.pop(0)
-                progress.started(block)
+                report(f"{'resuming' if is_run(block.folder) else 'training'}: {block}")
                 running[block] = start(block)
             for block, handle in list(running.items()):
                 if (outcome := handle.poll()) is not None:
                     del running[block]
                     outcomes[block] = outcome
-                    progress.ended(block, outcome.finished, outcome.message)
-            progress.refresh()
+                    report(f"{outcome.name}: {block}{outcome.message and f': {outcome.message}'}")
+                    failed = sum(not end.finished for end in outcomes.values())
+                    counts = f"{done + len(outcomes) - failed} done, {len(running)} running, "
+                    counts += f"{len(waiting)} waiting"
+                    report(counts + f", {failed} failed" * bool(failed))
             if waiting or running:
                 time.sleep(pause)
     except BaseException:
-        progress.print("stopping: every training saves a checkpoint; Ctrl-C again stops at once")
+        report("stopping: every training saves a checkpoint; Ctrl-C again stops at once")
         for handle in running.values():
             handle.stop()
         end = time.monotonic() + GRACE

@@ -1,9 +1,8 @@
 """A tiny experiment with every algorithm, which checks that everything runs."""
 
 from functools import partial
-from typing import Any
 
-from surefoot.algorithms.algorithm import ALGORITHMS, BUILTIN
+from surefoot.algorithms.algorithm import ALGORITHMS, BUILTIN, Overrides
 from surefoot.core.config import flat
 from surefoot.envs.task import find_task
 from surefoot.experiments.experiment import Experiment, Part
@@ -12,7 +11,7 @@ from surefoot.experiments.sections import curves, efficiency
 from surefoot.paper.catalogue import goal_claims
 from surefoot.paper.sections import Claims, aggregates
 
-TINY: dict[str, Any] = {
+TINY: Overrides = {
     "steps": 300, "cost_limit": (1.0,), "steps_per_epoch": 100, "episodes": 2, "horizon": 5,
     "rollouts": 12, "passes": 2, "pr_rollouts": 6, "pr_horizon": 5, "hidden": (8,), "epochs": 2,
     "critic_epochs": 2, "minibatches": 2, "members": 3, "elites": 3, "max_steps": 20,
@@ -26,12 +25,11 @@ QUICK_COMPILATION = (
 )  # fmt: skip
 
 
-def tiny(config: Any) -> dict[str, Any]:
+def tiny(config: object) -> Overrides:
     """The changes that make a config tiny, as `Job.changes`."""
-    names = {
-        name: name.rpartition(".")[2] for name, value in flat(config).items() if value is not None
-    }
-    return {name: TINY[last] for name, last in names.items() if last in TINY}
+    names = [name for name, value in flat(config).items() if value is not None]
+    last = lambda name: name.rpartition(".")[2]
+    return {name: TINY[last(name)] for name in names if last(name) in TINY}
 
 
 def _smoke() -> Experiment:
@@ -52,8 +50,7 @@ def _smoke() -> Experiment:
     names = ("ppo", "ppo-lagrangian", "cpo", "safe-loop", "mbppo-lagrangian")
     by_name = {job.algorithm: job for job in jobs["PointGoal"]}
     claims = Claims(goal_claims("PointGoal", *(by_name[name] for name in names)))
-    title = "Normalised reward and violations"
-    parts: list[Part] = [claims, partial(aggregates, title=title, jobs=rest, unit=unit, text="")]
+    parts: list[Part] = [claims, partial(aggregates, jobs=rest, unit=unit)]
     for task, some in jobs.items():
         level = next(job for job in some if job.algorithm == "ppo-lagrangian")
         parts += [

@@ -40,12 +40,6 @@ def std_of(values: np.ndarray) -> float:
     return float(values.std(ddof=1)) if len(values) > 1 else float("nan")
 
 
-def with_interval(value: float, low: float, high: float, digits: int = 2) -> str:
-    """A value and its interval, which is NaN where it is unknown."""
-    text = f"{value:.{digits}f}"
-    return text if math.isnan(low) else f"{text} ({low:.{digits}f} to {high:.{digits}f})"
-
-
 def duration(seconds: float) -> str:
     """A time in seconds, minutes or hours."""
     if seconds < 600:
