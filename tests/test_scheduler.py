@@ -8,7 +8,7 @@ import pytest
 
 from surefoot.experiments import scheduler
 from surefoot.experiments.job import Block
-from surefoot.experiments.scheduler import Outcome, run_blocks
+from surefoot.experiments.scheduler import run_blocks
 from test_experiments import JOB, write_run
 
 
@@ -16,12 +16,12 @@ class Fake:
     """A training that ends after so many looks."""
 
     def __init__(self, looks, finished=True):
-        self.looks, self.outcome = looks, Outcome(finished, "" if finished else "no luck")
+        self.looks, self.error = looks, "" if finished else "no luck"
         self.stopped = self.killed = False
 
     def poll(self):
         self.looks -= 1
-        return self.outcome if self.looks < 0 else None
+        return self.error if self.looks < 0 else None
 
     def stop(self):
         self.stopped, self.looks = True, 0
@@ -57,10 +57,10 @@ def test_slots_are_respected_and_a_failure_affects_no_other(tmp_path):
         return handle
 
     lines = []
-    outcomes = run_blocks(blocks, start, lambda: 2, lines.append, pause=0.0)
+    errors = run_blocks(blocks, start, lambda: 2, lines.append, pause=0.0)
     assert max(map(len, seen)) == 2
     assert order[-1] == 0 and seen[-1] == {0}  # its time is measured: last, and alone
-    assert [block.first for block, end in outcomes.items() if not end.finished] == [2]
+    assert errors == {blocks[2]: "no luck"}
     assert lines[-1] == "4 done, 0 running, 0 waiting, 1 failed"
 
 
@@ -104,21 +104,23 @@ def test_a_machine_takes_as_many_as_its_cores_and_gpus_allow(monkeypatch, cores,
 
 
 def test_jobs_go_to_the_gpu_with_fewest(monkeypatch, tmp_path):
-    seen = []
+    seen, ended = [], []
 
     class Process:
         def __init__(self, command, env, **_):
             seen.append((env["CUDA_VISIBLE_DEVICES"], env["XLA_PYTHON_CLIENT_PREALLOCATE"]))
 
         def poll(self):
-            return 0
+            return 0 if self in ended else None
 
     monkeypatch.setattr(scheduler.subprocess, "Popen", Process)
     local = scheduler.Local("gpu", 2, tmp_path / "logs", {})
     blocks = blocks_of(tmp_path, 4)
     first = local(blocks[0])
     local(blocks[1])
-    assert first.poll() == first.poll() == Outcome(True)  # leaves its GPU, and only once
+    assert first.poll() is None
+    ended.append(first.process)
+    assert first.poll() == ""
     local(blocks[2])
     local(blocks[3])
     assert seen == [(gpu, "false") for gpu in ("0", "1", "0", "0")]
@@ -131,6 +133,6 @@ def test_a_process_that_was_killed_is_reported(tmp_path):
     for code in ("import os; os.kill(os.getpid(), 9)", "raise SystemExit(3)"):
         process = subprocess.Popen([sys.executable, "-c", code])
         process.wait()
-        ends.append(scheduler.Child(process, log, lambda: None).poll())
-    assert ends[0] == Outcome(False, "the process was ended by SIGKILL")
-    assert ends[1] == Outcome(False, "ValueError: the last line")
+        ends.append(scheduler.Child(process, log).poll())
+    assert ends[0] == "the process was ended by SIGKILL"
+    assert ends[1] == "ValueError: the last line"

@@ -54,12 +54,13 @@ def benchmark(task: str) -> dict[str, Any]:
     step = jax.jit(lambda *args: one_step(problem, *args))
 
     def walk() -> None:
-        now, key = jax.tree.map(lambda x: x[0], states), jax.random.key(0)
+        now, key = first, jax.random.key(0)
         for _ in range(STEPS):
             now, reward, cost, key = step(learner, ensemble, now, key)
             jax.device_get((reward, cost))
 
     learner, ensemble, states = begin(jax.random.key(0))
+    first = jax.tree.map(lambda x: x[0], states)
     key = jax.random.key(3)
     seconds = fastest(lambda: jax.block_until_ready(roll(learner, ensemble, states, key)))
     together, alone = config.rollouts * config.horizon / seconds, STEPS / fastest(walk)

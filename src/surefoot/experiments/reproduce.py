@@ -15,7 +15,7 @@ from surefoot.experiments.job import Block, Job
 from surefoot.experiments.library import Plan, Results, find_runs, make_plan
 from surefoot.experiments.on_ray import OnRay
 from surefoot.experiments.options import Options
-from surefoot.experiments.scheduler import SHARING, Local, Outcome, default_slots, run_blocks
+from surefoot.experiments.scheduler import SHARING, Local, default_slots, run_blocks
 from surefoot.experiments.sections import missing
 from surefoot.report.compare import every_task
 from surefoot.report.data import RunData
@@ -63,8 +63,8 @@ def reproduce(name: str, options: Options, report: Report) -> tuple[Path, list[s
         report(line)
     failed = []
     if not options.report_only and any(plan.blocks for plan in plans):
-        outcomes = _train(experiment, plans, options, device, gpus, report)
-        failed = [f"{block}: {end.message}" for block, end in outcomes.items() if not end.finished]
+        errors = _train(experiment, plans, options, device, gpus, report)
+        failed = [f"{block}: {error}" for block, error in errors.items()]
         runs, _ = _runs(options)
     plans = _plans(experiment.jobs, runs, options, device)
     results = Results(experiment.jobs, plans, options.out / experiment.name)
@@ -117,7 +117,7 @@ def _train(
     device: str,
     gpus: int,
     report: Report,
-) -> dict[Block, Outcome]:
+) -> dict[Block, str]:
     """Train all that is left of the plans, here or on Ray."""
     blocks = list({block.folder: block for plan in plans for block in plan.blocks}.values())
     done = len({run.path for plan in plans for run in plan.complete})
