@@ -267,11 +267,10 @@ def test_a_sweep_is_measured_alike(tmp_path):
     """Seeds earn 5, 6, 7 on fresh episodes and 5 in epochs; the other has epochs only."""
     ends = sweep_jobs(0.1, 0.2)
     results = results_of(
-        tmp_path, (ends[0], {"reward": 5.0}), (ends[1], {"reward": 5.25, "steps": 900_000})
+        tmp_path, (ends[0], {"reward": 5.0}), (ends[1], {"reward": 5.25, "finished": False})
     )
-    assert results.group(ends[1]).steps_text == "450,000 of a longer run"
     verdict = judge(Claim("t", "reward", "rises", tuple(ends)), results)
-    assert verdict.held is True and verdict.numbers.startswith("5 at 0.1, 5.25 at 0.2")
+    assert verdict.held is None and verdict.numbers.startswith("5 at 0.1, 5.25 at 0.2")
 
 
 def test_a_sweep_is_undecided_until_all_its_runs_are_finished(tmp_path):

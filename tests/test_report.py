@@ -340,8 +340,9 @@ def test_page_of_sections_alone(tmp_path):
     )
     found = read(page)
     assert found.words.count("1 < 2") == 1 and found.tags.count("p") == 5
-    with pytest.raises(ValueError, match="must have 2 cells"):
-        Table(("a", "b"), (("1",),))
+    short = Section("S", tables=(Table(("a", "b"), (("1",),)),))
+    with pytest.raises(ValueError, match="shorter"):
+        write_page(tmp_path / "p.html", "T", "", [], [short])
 
 
 def test_compare_from_the_command_line(tmp_path, capsys):

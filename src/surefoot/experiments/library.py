@@ -23,9 +23,9 @@ class Plan:
     steps: int
     """Real steps that the job requests."""
     complete: tuple[RunData, ...]
-    """Runs that have taken the requested steps; later steps are left out."""
+    """Finished runs of the requested steps."""
     partial: tuple[RunData, ...]
-    """Shorter runs, of seeds that no complete run has."""
+    """Unfinished runs, and runs of other lengths, of seeds that no complete run has."""
     blocks: tuple[Block, ...]
     """What is left to train or to resume."""
 
@@ -94,24 +94,17 @@ def find_runs(folders: Sequence[Path]) -> tuple[list[RunData], list[str]]:
 def make_plan(job: Job, runs: Sequence[RunData], home: Path, device: str, most: int) -> Plan:
     """Choose runs with a job's settings, resume those in `home`, and train the missing seeds.
 
-    A longer run serves a shorter job up to its steps; a shorter one is shown as it is. New runs of
-    at most `most` seeds lie in `home`.
+    Runs of other lengths are shown as they are. New runs of at most `most` seeds lie in `home`.
     """
     steps = job.config(device).steps
     fitting = _fitting(job, runs, device)
-    complete = [
-        run
-        for run in fitting
-        if (run.state == "finished" if run.info.steps == steps else run.real_steps >= steps)
-    ]
+    complete = [run for run in fitting if run.info.steps == steps and run.state == "finished"]
 
-    def rank(run: RunData) -> tuple[bool, bool, int, int, bool, str]:
-        """Complete before partial runs, then long ones, many seeds, and evaluated at this end."""
+    def rank(run: RunData) -> tuple[bool, bool, int, int, str]:
+        """Complete before partial runs, then those at home, long ones, and many seeds."""
         length = 0 if run in complete else -run.real_steps
-        return (
-            run not in complete, run.path.parent != home, length, -len(run.info.seeds),
-            run.info.steps != steps, str(run.path),
-        )  # fmt: skip
+        away = run.path.parent != home
+        return run not in complete, away, length, -len(run.info.seeds), str(run.path)
 
     missing, covered = set(range(job.seeds)), set[int]()
     chosen: list[RunData] = []
@@ -130,7 +123,7 @@ def make_plan(job: Job, runs: Sequence[RunData], home: Path, device: str, most: 
     for first, count in _consecutive(sorted(missing), 1 if job.alone else most):
         name = f"{job.name(device)}-seeds-{first}-{first + count - 1}"
         blocks.append(Block(job, first, count, home / name))
-    done = tuple(run.cut(steps) for run in chosen if run in complete)
+    done = tuple(run for run in chosen if run in complete)
     partial = tuple(run for run in chosen if run not in complete)
     return Plan(job, steps, done, partial, tuple(blocks))
 

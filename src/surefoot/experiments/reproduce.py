@@ -76,11 +76,8 @@ def _used(plans: Sequence[Plan], total: int) -> list[str]:
     lines: dict[Path, str] = {}
     for plan in plans:
         for run in (*plan.complete, *plan.partial):
-            kind, end = "used", ""
-            if run in plan.partial:
-                kind, end = "partial", f", {run.real_steps:,} of {plan.steps:,} real steps"
-            elif run.cut_from is not None:
-                kind = f"used up to {plan.steps:,} real steps"
+            steps = f", {run.real_steps:,} of {plan.steps:,} real steps"
+            kind, end = ("partial", steps) if run in plan.partial else ("used", "")
             about = f"{run.info.task_name}, {run.info.algorithm}"
             seeds = plural(len(run.info.seeds), "seed")
             lines[run.path] = f"{kind}: {run.path} ({about}, {seeds}){end}"

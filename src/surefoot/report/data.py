@@ -47,8 +47,6 @@ class RunData:
     episodes: int | None = None
     """Fresh episodes of the evaluation of each seed; None without an evaluation."""
     evaluation: tuple[SeedEvaluation, ...] = ()
-    cut_from: int | None = None
-    """Real steps requested of the whole run, if this is only its start; see `cut`."""
 
     @cached_property
     def real_steps(self) -> int:
@@ -63,21 +61,6 @@ class RunData:
             return f"{self.episodes} fresh episodes"
         epochs = len(_last([row for row in self.rows if row["seed"] == self.info.seeds[0]]))
         return "the last epoch" if epochs == 1 else f"the last {epochs} epochs"
-
-    def cut(self, steps: int) -> "RunData":
-        """The run as if only `steps` real steps had been requested.
-
-        Later epochs are left out, and so is the evaluation at the end. A run that was not requested
-        to be longer, or has not reached `steps`, is returned as it is.
-        """
-        if steps >= self.info.steps or steps > self.real_steps:
-            return self
-        # Training stops after the epoch that reaches the requested steps.
-        end = min(row["steps"] for row in self.rows if row["steps"] >= steps)
-        rows = [row for row in self.rows if row["steps"] <= end]
-        info = replace(self.info, config={**self.info.config, "steps": steps})
-        seconds, cut_from = rows[-1]["seconds"], self.info.steps
-        return RunData(self.path, info, rows, seconds, "finished", cut_from=cut_from)
 
 
 @dataclass(frozen=True)
@@ -98,17 +81,14 @@ class Group:
         return self.runs[0].info
 
     @property
-    def requested_steps(self) -> int:
-        return self.info.steps if self.requested is None else self.requested
-
-    @property
     def state(self) -> str:
-        """failed or unfinished if one of the runs is, or is too short; otherwise finished."""
+        """failed or unfinished if one of the runs is, longer than requested, or finished."""
         states = {run.state for run in self.runs}
-        if "failed" in states:
-            return "failed"
-        short = self.real_steps < self.requested_steps
-        return "unfinished" if short or "unfinished" in states else "finished"
+        for state in ("failed", "unfinished"):
+            if state in states:
+                return state
+        steps = self.info.steps - (self.requested or self.info.steps)
+        return "finished" if not steps else "longer" if steps > 0 else "unfinished"
 
     @property
     def shown(self) -> str:
@@ -121,10 +101,9 @@ class Group:
     @property
     def steps_text(self) -> str:
         """Real steps, and how many were requested if that differs."""
-        if self.state != "finished":
-            return f"{self.real_steps:,} of {self.requested_steps:,}"
-        cut = any(run.cut_from is not None for run in self.runs)
-        return f"{self.real_steps:,}{' of a longer run' * cut}"
+        if self.state == "finished":
+            return f"{self.real_steps:,}"
+        return f"{self.real_steps:,} of {self.requested or self.info.steps:,}"
 
     @property
     def cost_limit(self) -> float:

@@ -82,8 +82,6 @@ def _runs(groups: Sequence[Group], command: str) -> str:
                 f"started {info.started} on {info.device} with version {info.version}; known parts "
                 f"of the task: {', '.join(info.known) or 'none'}"
             )
-            if run.cut_from is not None:
-                text += f"; the start of a run of {run.cut_from:,} real steps"
             if run.error is not None:
                 text += f"; it failed: {run.error}"
             parts += [_paragraphs(text), _code(repeat_command(info) or "not recorded")]

@@ -15,11 +15,6 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     caption: str = ""
 
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            if len(row) != len(self.head):
-                raise ValueError(f"row={row} must have {len(self.head)} cells, as head has")
-
 
 def spread(mean: float | None, std: float | None, digits: int = 1) -> str:
     """A mean and the standard deviation over seeds; the deviation is None for one seed."""
