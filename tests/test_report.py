@@ -19,8 +19,7 @@ from surefoot.envs.task import find_task
 from surefoot.report import figures
 from surefoot.report.command import repeat_command
 from surefoot.report.compare import compare
-from surefoot.report.curves import by_step
-from surefoot.report.data import load_run, load_runs
+from surefoot.report.data import by_step, load_run, load_runs
 from surefoot.report.groups import groups
 from surefoot.report.page import Section, Table, write_page
 from surefoot.report.summary import baseline, normalised, summary, summary_table, units

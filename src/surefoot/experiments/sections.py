@@ -6,8 +6,7 @@ import numpy as np
 
 from surefoot.experiments.job import Job
 from surefoot.experiments.library import Results
-from surefoot.report.compare import draw_curves
-from surefoot.report.figures import draw_sample_efficiency, draw_setting
+from surefoot.report.figures import draw_curves, draw_sample_efficiency, draw_setting
 from surefoot.report.page import Section
 from surefoot.report.table import Table, duration, slug, spread_of
 
@@ -27,11 +26,12 @@ def curves(
     if not groups:
         return None
     level = None if converged is None else results.group(converged)
-    lines = {}
+    line = None
     if level is not None and level.state == "finished":
-        lines = {f"{level.label} at its end": float(level.final("reward").mean())}
-    figures = draw_curves(groups, metrics, results.folder, slug(title), lines)
-    return Section(title, text, tuple(figures))
+        line = (f"{level.label} at its end", float(level.final("reward").mean()))
+    path = lambda name: results.folder / f"{slug(title)}-{slug(name)}.png"
+    figures = tuple(draw_curves(groups, name, path(name), line) for name in metrics)
+    return Section(title, text, figures)
 
 
 def sweep(
@@ -43,9 +43,9 @@ def sweep(
         return None
     finished = [(value, group) for value, group in pairs if group.state == "finished"]
     ends = finished if len(finished) > 1 else pairs
-    path = lambda name: results.folder / f"{slug(title)}-{setting}-{name}.png"
-    figures = [draw_setting(ends, setting, name, path(name)) for name in ENDS]
-    figures += draw_curves([group for _, group in pairs], ENDS, results.folder, slug(title))
+    path = lambda name: results.folder / f"{slug(title)}-{name}.png"
+    figures = [draw_setting(ends, setting, name, path(f"{setting}-{name}")) for name in ENDS]
+    figures += [draw_curves([group for _, group in pairs], name, path(name)) for name in ENDS]
     rows = tuple(
         (f"{value:g}", group.steps_text, spread_of(group.final("reward")),
          spread_of(group.final("cost")), spread_of(group.final("violations")),

@@ -13,8 +13,7 @@ from scipy.stats import spearmanr
 
 from surefoot.experiments.job import Job
 from surefoot.experiments.library import Results
-from surefoot.report.curves import Rows
-from surefoot.report.data import Group
+from surefoot.report.data import Group, Rows
 from surefoot.report.statistics import Scores, Value, interval, mean
 from surefoot.report.table import plural
 

@@ -14,8 +14,6 @@ from surefoot.report.page import Section, write_page
 from surefoot.report.summary import Scores, as_csv, baseline, estimate, normalised, summary, units
 from surefoot.report.table import Table, plural, slug
 
-LOG_RATIO = 5.0
-"""Runs whose real steps differ by a larger factor are drawn over the logarithm of steps."""
 AGGREGATES = {"mean": statistics.mean, "median": statistics.median, "IQM": statistics.iqm}
 AGGREGATES_CAPTION = (
     "With 95 % stratified-bootstrap intervals. IQM: mean of the middle half of all runs. "
@@ -63,36 +61,16 @@ def every_task(every: Sequence[Group], folder: Path) -> list[Section]:
     return sections if across is None else [*sections, across]
 
 
-def draw_curves(
-    groups: Sequence[Group],
-    names: Sequence[str],
-    folder: Path,
-    stem: str,
-    lines: Mapping[str, float] | None = None,
-) -> list[Path]:
-    """Learning curves of metrics, over the logarithm of steps if lengths differ much.
-
-    `lines` are horizontal lines in the figure of the reward, by their labels.
-    """
-    lengths = [group.real_steps for group in groups]
-    log = max(lengths) > LOG_RATIO * min(lengths)
-    path = lambda name: folder / f"{stem}-{slug(name)}.png"
-    return [
-        figures.draw_curves(groups, name, path(name), log, lines if name == "reward" else None)
-        for name in names
-    ]
-
-
 def _task_section(members: Sequence[Group], folder: Path) -> Section:
     """All figures of the groups of one task."""
     task = members[0].task
-    stem = slug(task)
-    drawn = draw_curves(members, ("reward", "cost", "violations"), folder, stem)
+    path = lambda kind: folder / f"{slug(task)}-{kind}.png"
+    names = ("reward", "cost", "violations")
+    drawn = [figures.draw_curves(members, name, path(name)) for name in names]
     level = float(np.min([group.final("reward").mean() for group in members]))
     reached = any(np.isfinite(group.first_reaching(level)).any() for group in members)
     if reached and len(members) > 1:
-        path = folder / f"{stem}-sample-efficiency.png"
-        drawn.append(figures.draw_sample_efficiency(members, level, path))
+        drawn.append(figures.draw_sample_efficiency(members, level, path("sample-efficiency")))
     evaluated = [group for group in members if np.isfinite(group.final("cost_cvar")).all()]
     if evaluated:
         caption = (
@@ -104,7 +82,7 @@ def _task_section(members: Sequence[Group], folder: Path) -> Section:
         drawn.append(
             figures.draw_points(
                 rows, ("all episodes", "worst tenth"), "episode cost", caption,
-                folder / f"{stem}-cvar.png", task, sorted({g.cost_limit for g in evaluated}),
+                path("cvar"), task, sorted({g.cost_limit for g in evaluated}),
             )
         )  # fmt: skip
     return Section(task, figures=tuple(drawn))

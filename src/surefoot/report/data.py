@@ -1,6 +1,6 @@
 """Runs read from their folders, and groups of runs that differ only in their seeds."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -9,7 +9,6 @@ from typing import TypedDict
 import numpy as np
 
 from surefoot.core.config import check_values
-from surefoot.report.curves import Rows, by_step
 from surefoot.report.statistics import share_within
 from surefoot.report.table import with_note
 from surefoot.runs.checkpoint import Damaged
@@ -17,6 +16,8 @@ from surefoot.runs.folder import RunFolder
 from surefoot.runs.info import RunInfo, read_info
 from surefoot.runs.listing import is_run
 
+Rows = Sequence[Mapping[str, float]]
+"""Rows of metrics.csv: one per seed and epoch."""
 LAST_EPOCHS = 5
 """Epochs that stand for the end of a run without an evaluation; at most half of all epochs."""
 
@@ -235,3 +236,19 @@ def _end(rows: Rows, name: str) -> float:
 def _last(rows: Rows) -> Rows:
     """The last epochs of one seed."""
     return rows[-min(LAST_EPOCHS, max(1, len(rows) // 2)) :]
+
+
+def by_step(rows: Rows, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Real steps [E] and the values [E, S] of a metric for each seed.
+
+    The steps are those of the first seed that all seeds have reached; values between the epochs of
+    another seed are interpolated.
+    """
+    seeds = sorted({row["seed"] for row in rows})
+    table = [[r for r in rows if r["seed"] == seed and np.isfinite(r[name])] for seed in seeds]
+    if not all(table):
+        return np.zeros(0), np.zeros((0, len(seeds)))
+    points = [np.array([(r["steps"], r[name]) for r in one]) for one in table]
+    first, last = max(p[0, 0] for p in points), min(p[-1, 0] for p in points)
+    steps = np.array([x for x in points[0][:, 0] if first <= x <= last])
+    return steps, np.array([np.interp(steps, p[:, 0], p[:, 1]) for p in points]).T

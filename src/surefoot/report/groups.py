@@ -92,11 +92,7 @@ def _difference(group: Group, same: list[Group]) -> str:
     values = {repr([s.get(n) for n in names]) for s in settings}
     if len(values) == len(same) and len(names) <= MAX_DIFFERENCES:
         mine = flat(group.info.config)
-        return ", ".join(f"{name}={_text(mine.get(name))}" for name in names)
+        return ", ".join(f"{name}={mine.get(name)}" for name in names)
     paths = [g.runs[0].path.resolve() for g in same]
     path = group.runs[0].path.resolve()
     return path.name if len({p.name for p in paths}) == len(paths) else str(path)
-
-
-def _text(value: object) -> str:
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
