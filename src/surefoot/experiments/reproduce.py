@@ -76,8 +76,10 @@ def _used(plans: Sequence[Plan], total: int) -> list[str]:
     lines: dict[Path, str] = {}
     for plan in plans:
         for run in (*plan.complete, *plan.partial):
-            steps = f", {run.real_steps:,} of {plan.steps:,} real steps"
-            kind, end = ("partial", steps) if run in plan.partial else ("used", "")
+            kind, end = "used", ""
+            if run in plan.partial:
+                kind = "longer" if run.info.steps > plan.steps else "partial"
+                end = f", {run.real_steps:,} of {plan.steps:,} real steps"
             about = f"{run.info.task_name}, {run.info.algorithm}"
             seeds = plural(len(run.info.seeds), "seed")
             lines[run.path] = f"{kind}: {run.path} ({about}, {seeds}){end}"

@@ -104,7 +104,8 @@ class Group:
         """Real steps, and how many were requested if that differs."""
         if self.state == "finished":
             return f"{self.real_steps:,}"
-        return f"{self.real_steps:,} of {self.requested or self.info.steps:,}"
+        word = "instead of" if self.state == "longer" else "of"
+        return f"{self.real_steps:,} {word} {self.requested or self.info.steps:,}"
 
     @property
     def cost_limit(self) -> float:
