@@ -72,7 +72,9 @@ def test_a_longer_run_is_shown_but_decides_nothing(tmp_path):
     assert [block.count for block in plan.blocks] == [2]
     group = Results([JOB], [plan], tmp_path).group(JOB)
     assert (group.state, group.shown, group.steps_text) == (
-        "longer", "PPO (longer)", "240 instead of 80",
+        "longer",
+        "PPO (longer)",
+        "240 instead of 80",
     )
     # A run of exactly this length comes first.
     write_run(tmp_path / "exact", JOB, range(2), reward=5.0)
