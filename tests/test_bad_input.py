@@ -49,7 +49,7 @@ def test_no_option_of_a_run_takes_any_value(value, run, monkeypatch, tmp_path):
         "evaluate run --episodes 1 --seed", "export run p.npz --which", "export run",
         "benchmark env --tasks PointGoal --threads", "diagnose run --horizon",
     ):  # fmt: skip
-        monkeypatch.setattr("surefoot.benchmark.env._best", nothing_more)
+        monkeypatch.setattr("surefoot.benchmark.env.fastest", nothing_more)
         with pytest.raises(SystemExit) as end:
             cli.main([*words.split(), value])
         assert end.value.code in (0, 2)

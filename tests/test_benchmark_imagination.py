@@ -12,6 +12,7 @@ from harness import TINY
 from linear_world import ACTIONS, COST, PUSH, REWARD, TASK_MODEL, TURN, model, system
 from surefoot.algorithms.trainer import Problem
 from surefoot.benchmark import imagination as benchmark_imagination
+from surefoot.benchmark import timing
 from surefoot.runs.setup import new_setup
 
 
@@ -39,8 +40,8 @@ def test_benchmark_imagination_as_a_user_types_it(call, monkeypatch):
         return new_setup(task, algorithm, preset, device, seeds, TINY[algorithm], changes, options)
 
     monkeypatch.setattr(benchmark_imagination, "new_setup", tiny_setup)
-    monkeypatch.setattr(benchmark_imagination, "SECONDS", 0.05)
-    monkeypatch.setattr(benchmark_imagination, "WINDOWS", 2)
+    monkeypatch.setattr(timing, "SECONDS", 0.05)
+    monkeypatch.setattr(timing, "WINDOWS", 2)
     code, out, err = call("benchmark", "imagination", "--json")
     assert code == 0 and not err
     row = json.loads(out)
@@ -60,7 +61,7 @@ def test_the_fastest_window_counts(monkeypatch):
     def call():
         clock[0] += next(calls)
 
-    monkeypatch.setattr(benchmark_imagination.time, "perf_counter", lambda: clock[0])
-    monkeypatch.setattr(benchmark_imagination, "SECONDS", 4.0)
-    monkeypatch.setattr(benchmark_imagination, "WINDOWS", 4)
-    assert benchmark_imagination.fastest(call) == 1.0
+    monkeypatch.setattr(timing.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(timing, "SECONDS", 4.0)
+    monkeypatch.setattr(timing, "WINDOWS", 4)
+    assert timing.fastest(call) == 1.0

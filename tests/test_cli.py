@@ -10,7 +10,7 @@ from PIL import Image
 
 import surefoot
 from surefoot import cli
-from surefoot.benchmark import env as benchmark
+from surefoot.benchmark import timing
 
 TINY = [
     "--steps=40", "--episodes=2", "--horizon=5", "--rollouts=6", "--passes=1", "--cost-limit=1",
@@ -208,7 +208,7 @@ def test_export_and_watch_a_run(call, trained, tmp_path):
 
 
 def test_benchmark_as_json(call, monkeypatch):
-    monkeypatch.setattr(benchmark, "SECONDS", 0.05)
+    monkeypatch.setattr(timing, "SECONDS", 0.05)
     options = ("--tasks", "RCCar", "--num-envs", "1", "--threads", "1", "--json")
     code, out, _ = call("benchmark", "env", *options)
     (row,) = json.loads(out)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from surefoot.report.curves import draw_curve, finish_curves, plot_curve
+from surefoot.report.figures import draw_curve, finish_curves, plot_curve
 from surefoot.runs.folder import RunFolder
 
 RESULTS = Path(__file__).parents[1] / "docs" / "results"

@@ -115,7 +115,7 @@ def test_no_command_line_ends_in_a_traceback(command, words, monkeypatch, tmp_pa
     monkeypatch.setattr(
         "surefoot.envs.render.film.save_clip", lambda frames, *_, **__: next(frames)
     )
-    monkeypatch.setattr("surefoot.benchmark.env._best", nothing_more)
+    monkeypatch.setattr("surefoot.benchmark.env.fastest", nothing_more)
     monkeypatch.setattr("surefoot.benchmark.train.islice", nothing_more)
     monkeypatch.setattr("surefoot.benchmark.imagination.new_setup", nothing_more)
     monkeypatch.setattr("surefoot.benchmark.planner.plans_per_second", nothing_more)

@@ -5,10 +5,7 @@ from dataclasses import replace
 from harness import PPO
 from surefoot.core.config import from_dict
 from surefoot.experiments.job import Job
-from surefoot.experiments.library import make_plan, stored_runs
-from surefoot.experiments.results import Results
-from surefoot.report.data import load_run
-from surefoot.report.groups import groups
+from surefoot.experiments.library import Results, find_runs, make_plan
 from surefoot.runs.folder import RunFolder
 from test_experiments import JOB, SMALL, write_run
 
@@ -24,9 +21,9 @@ def test_finished_runs_are_used_and_missing_seeds_trained(tmp_path):
     (tmp_path / "others" / "broken" / "config.json").write_text("{")
     note = tmp_path / "README.md"
     note.write_text("as a shell's * names it too")
-    others, problems = stored_runs([tmp_path / "others", note], resumable=False)
+    others, problems = find_runs([tmp_path / "others", note])
     assert len(problems) == 2 and "broken" in problems[0] and "not a folder" in problems[1]
-    ours, _ = stored_runs([home], resumable=True)
+    ours, _ = find_runs([home])
     plan = make_plan(replace(JOB, seeds=10), [*ours, *others], home, "cpu", most=10)
     assert [run.path.name for run in plan.complete] == ["four"] and plan.done == 4
     # The unfinished run at home is resumed; of the rest, 4 and 5 are apart from 8 and 9.
@@ -41,7 +38,7 @@ def test_finished_runs_are_used_and_missing_seeds_trained(tmp_path):
 
 def test_a_run_may_have_more_seeds_than_requested(tmp_path):
     write_run(tmp_path / "run", JOB, range(8))
-    runs, _ = stored_runs([tmp_path / "run"], resumable=False)
+    runs, _ = find_runs([tmp_path / "run"])
     plan = make_plan(JOB, runs, tmp_path, "cpu", most=8)
     assert plan.done == 2 and len(plan.complete[0].info.seeds) == 8 and not plan.blocks
 
@@ -49,7 +46,7 @@ def test_a_run_may_have_more_seeds_than_requested(tmp_path):
 def test_a_time_is_measured_only_by_runs_of_one_seed(tmp_path):
     write_run(tmp_path / "eight", JOB, range(8))
     write_run(tmp_path / "one", JOB, [1])
-    runs, _ = stored_runs([tmp_path], resumable=False)
+    runs, _ = find_runs([tmp_path])
     plan = make_plan(replace(JOB, seeds=3, alone=True), runs, tmp_path / "home", "cpu", most=8)
     assert [run.path.name for run in plan.complete] == ["one"]
     assert [(block.first, block.count) for block in plan.blocks] == [(0, 1), (2, 1)]
@@ -61,46 +58,36 @@ def test_a_setting_added_later_does_not_exclude_a_run(tmp_path):
     info = folder.read_json("config.json")
     del info["config"]["ppo"]["clip"]
     folder.write_json("config.json", info)
-    runs, _ = stored_runs([path], resumable=False)
+    runs, _ = find_runs([path])
     assert from_dict(type(JOB.config("cpu")), info["config"]).ppo.clip == PPO.clip
     same = replace(JOB, changes={**SMALL, "ppo.clip": PPO.clip})
     assert make_plan(same, runs, tmp_path, "cpu", 8).done == 2
 
 
-def test_a_longer_run_serves_a_shorter_job_up_to_its_steps(tmp_path):
-    """Epochs end at 120 and 240 real steps, and 80 are requested: the first, no evaluation."""
+def test_a_longer_run_is_shown_but_decides_nothing(tmp_path):
     write_run(tmp_path / "longer", JOB, range(2), steps=240, reward=3.0)
-    runs, _ = stored_runs([tmp_path], resumable=False)
+    runs, _ = find_runs([tmp_path])
     plan = make_plan(JOB, runs, tmp_path / "home", "cpu", most=8)
-    assert [run.path.name for run in plan.complete] == ["longer"] and not plan.blocks
+    assert [run.path.name for run in plan.partial] == ["longer"] and plan.done == 0
+    assert [block.count for block in plan.blocks] == [2]
     group = Results([JOB], [plan], tmp_path).group(JOB)
-    assert group.state == "finished" and group.steps_text == "120 of a longer run"
-    assert list(group.final("reward")) == [3.0, 3.0] and group.measured_on == "the last epoch"
-    assert list(group.violations) == [10, 11] and group.seconds == 5.0
-    whole = load_run(tmp_path / "longer")
-    assert whole.cut(240) is whole and list(groups([whole])[0].final("reward")) == [3.0, 4.0]
-    # It may have been stopped after these steps; a run of exactly this length comes first.
-    write_run(tmp_path / "stopped", JOB, range(2, 4), finished=False, steps=100)
+    assert (group.state, group.shown, group.steps_text) == (
+        "longer",
+        "PPO (longer)",
+        "240 instead of 80",
+    )
+    # A run of exactly this length comes first.
     write_run(tmp_path / "exact", JOB, range(2), reward=5.0)
-    runs, _ = stored_runs([tmp_path], resumable=False)
-    four = replace(JOB, seeds=4)
-    plan = make_plan(four, runs, tmp_path / "home", "cpu", most=8)
-    assert [run.path.name for run in plan.complete] == ["exact", "stopped"] and plan.done == 4
-    assert Results([four], [plan], tmp_path).group(four).steps_text == "80 of a longer run"
-    # Unless the longer one has more seeds.
-    write_run(tmp_path / "three", JOB, range(3), steps=200)
-    more, _ = stored_runs([tmp_path / "exact", tmp_path / "three"], resumable=False)
-    assert [run.path.name for run in make_plan(four, more, tmp_path, "cpu", 8).complete] == [
-        "three"
-    ]
+    runs, _ = find_runs([tmp_path])
+    plan = make_plan(JOB, runs, tmp_path / "home", "cpu", most=8)
+    assert [run.path.name for run in plan.complete] == ["exact"] and not plan.partial
     # Other settings than the steps must be equal, and a time needs runs of one seed.
     for other in (
         replace(JOB, alone=True, seeds=1),
         replace(JOB, changes={**SMALL, "ppo.clip": 0.3}),
     ):
-        assert not make_plan(other, runs, tmp_path / "home", "cpu", most=8).complete
-    far = replace(JOB, steps=110, seeds=4)
-    assert [r.path.name for r in make_plan(far, runs, tmp_path, "cpu", 8).complete] == ["longer"]
+        plan = make_plan(other, runs, tmp_path / "home", "cpu", most=8)
+        assert not plan.complete and not plan.partial
 
 
 def test_of_shorter_runs_the_longest_is_shown(tmp_path):
@@ -108,8 +95,8 @@ def test_of_shorter_runs_the_longest_is_shown(tmp_path):
     write_run(tmp_path / "short", JOB, range(2), steps=40)
     write_run(tmp_path / "stopped", JOB, range(2), finished=False, epochs=1, steps=100)
     write_run(tmp_path / "home" / "shorter", JOB, range(2), steps=20)
-    others, _ = stored_runs([tmp_path], resumable=False)
-    ours, _ = stored_runs([tmp_path / "home"], resumable=True)
+    others, _ = find_runs([tmp_path])
+    ours, _ = find_runs([tmp_path / "home"])
     plan = make_plan(JOB, others, tmp_path / "home", "cpu", most=8)
     assert [run.path.name for run in plan.partial] == ["stopped"] and not plan.complete
     group = Results([JOB], [plan], tmp_path).group(JOB)
@@ -118,11 +105,11 @@ def test_of_shorter_runs_the_longest_is_shown(tmp_path):
     assert block.folder.name != "shorter" and block.count == 2
 
 
-def test_a_longer_run_with_decaying_rates_does_not_serve(tmp_path):
+def test_a_longer_run_with_decaying_rates_is_not_shown(tmp_path):
     for rate, names in ((1.0, ["run"]), (0.5, [])):
         job = Job("PointGoal", "mbppo-lagrangian", seeds=2, changes={"final_rate": rate})
         path = tmp_path / f"{rate}" / "run"
         write_run(path, job, range(2), steps=2 * job.config("cpu").steps)
-        runs, _ = stored_runs([path], resumable=False)
+        runs, _ = find_runs([path])
         plan = make_plan(job, runs, tmp_path / "home", "cpu", most=8)
-        assert [run.path.name for run in plan.complete] == names
+        assert [run.path.name for run in plan.partial] == names

@@ -1,18 +1,14 @@
-"""Several trainings at once: which run side by side, how they are stopped, and progress."""
+"""Several trainings at once: which run side by side, how they are stopped, and what is reported."""
 
-import io
-import re
 import subprocess
 import sys
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from surefoot.experiments import scheduler
 from surefoot.experiments.job import Block
-from surefoot.experiments.progress import Progress
-from surefoot.experiments.scheduler import Outcome, run_blocks
+from surefoot.experiments.scheduler import run_blocks
 from test_experiments import JOB, write_run
 
 
@@ -20,12 +16,12 @@ class Fake:
     """A training that ends after so many looks."""
 
     def __init__(self, looks, finished=True):
-        self.looks, self.outcome = looks, Outcome(finished, "" if finished else "no luck")
+        self.looks, self.error = looks, "" if finished else "no luck"
         self.stopped = self.killed = False
 
     def poll(self):
         self.looks -= 1
-        return self.outcome if self.looks < 0 else None
+        return self.error if self.looks < 0 else None
 
     def stop(self):
         self.stopped, self.looks = True, 0
@@ -38,10 +34,6 @@ def blocks_of(tmp_path, count, alone=()):
     return [
         Block(replace(JOB, alone=i in alone), i, 1, tmp_path / f"run-{i}") for i in range(count)
     ]
-
-
-def quiet(blocks):
-    return Progress(blocks, 0, "cpu", quiet=True)
 
 
 def test_slots_are_respected_and_a_failure_affects_no_other(tmp_path):
@@ -64,13 +56,12 @@ def test_slots_are_respected_and_a_failure_affects_no_other(tmp_path):
         seen.append(set(running))
         return handle
 
-    progress = quiet(blocks)
-    outcomes = run_blocks(blocks, start, lambda: 2, progress, pause=0.0)
+    lines = []
+    errors = run_blocks(blocks, start, lambda: 2, lines.append, pause=0.0)
     assert max(map(len, seen)) == 2
     assert order[-1] == 0 and seen[-1] == {0}  # its time is measured: last, and alone
-    assert [block.first for block, end in outcomes.items() if not end.finished] == [2]
-    assert (progress.finished, progress.failed) == (4, 1)
-    assert progress.line() == "4 done, 0 running, 0 waiting, 1 failed"
+    assert errors == {blocks[2]: "no luck"}
+    assert lines[-1] == "4 done, 0 running, 0 waiting, 1 failed"
 
 
 def test_ctrl_c_stops_gently_and_waits(tmp_path):
@@ -83,44 +74,24 @@ def test_ctrl_c_stops_gently_and_waits(tmp_path):
         return handles[0]
 
     with pytest.raises(KeyboardInterrupt, match="asked"):
-        run_blocks(blocks, start, lambda: 2, quiet(blocks), pause=0.0)
+        run_blocks(blocks, start, lambda: 2, lambda line: None, pause=0.0)
     assert handles[0].stopped and not handles[0].killed
 
 
-def test_progress_reads_the_metrics_of_running_blocks(tmp_path):
-    blocks = blocks_of(tmp_path, 2)
-    screen = io.StringIO()
-    console = Console(file=screen, width=120)
-    with Progress(blocks, 1, "cpu", console=console) as progress:
-        assert progress.line() == "1 done, 0 running, 2 waiting"
-        progress.started(blocks[0])
-        write_run(blocks[0].folder, JOB, [0], finished=False, epochs=1)
-        progress.read_at -= 10
-        progress.refresh()
-        assert progress.status[blocks[0]] == "50% of 80 steps, reward 1.00, cost 2.0"
-        progress.ended(blocks[0], False, "no luck")
-        progress.started(blocks[0])
-        progress.ended(blocks[0], True, "")
-    lines = screen.getvalue().splitlines()
-    assert lines[1] == "training: PointGoal, ppo (default), seed 0"
-    assert lines[2] == "failed: PointGoal, ppo (default), seed 0: no luck"
-    assert lines[3] == "1 done, 0 running, 1 waiting, 1 failed"
-    assert lines[4].startswith("resuming: ") and lines[5].startswith("finished: ")
-
-
-def test_a_terminal_shows_running_blocks(tmp_path):
-    blocks = blocks_of(tmp_path, 2)
-    screen = io.StringIO()
-    console = Console(file=screen, force_terminal=True, width=120)
-    with Progress(blocks, 0, "cpu", console=console) as progress:
-        progress.started(blocks[0])
-        write_run(blocks[0].folder, JOB, [0], finished=False, epochs=1)
-        progress.read_at -= 10
-        progress.refresh()
-    shown = re.sub(r"\x1b\[[^a-zA-Z]*[a-zA-Z]", "", screen.getvalue())
-    assert "PointGoal, ppo (default), seed 0" in shown
-    assert "50% of 80 steps, reward 1.00, cost 2.0  0 s" in shown
-    assert "0 done, 1 running, 1 waiting" in shown
+def test_a_line_is_reported_when_a_training_starts_or_ends(tmp_path):
+    (block,) = blocks_of(tmp_path, 1)
+    lines = []
+    run_blocks([block], lambda block: Fake(1, finished=False), lambda: 1, lines.append, 1, 0.0)
+    write_run(block.folder, JOB, [0], finished=False, epochs=1)
+    run_blocks([block], lambda block: Fake(1), lambda: 1, lines.append, 1, 0.0)
+    assert lines == [
+        "training: PointGoal, ppo (default), seed 0",
+        "failed: PointGoal, ppo (default), seed 0: no luck",
+        "1 done, 0 running, 0 waiting, 1 failed",
+        "resuming: PointGoal, ppo (default), seed 0",
+        "finished: PointGoal, ppo (default), seed 0",
+        "2 done, 0 running, 0 waiting",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -133,21 +104,23 @@ def test_a_machine_takes_as_many_as_its_cores_and_gpus_allow(monkeypatch, cores,
 
 
 def test_jobs_go_to_the_gpu_with_fewest(monkeypatch, tmp_path):
-    seen = []
+    seen, ended = [], []
 
     class Process:
         def __init__(self, command, env, **_):
             seen.append((env["CUDA_VISIBLE_DEVICES"], env["XLA_PYTHON_CLIENT_PREALLOCATE"]))
 
         def poll(self):
-            return 0
+            return 0 if self in ended else None
 
     monkeypatch.setattr(scheduler.subprocess, "Popen", Process)
     local = scheduler.Local("gpu", 2, tmp_path / "logs", {})
     blocks = blocks_of(tmp_path, 4)
     first = local(blocks[0])
     local(blocks[1])
-    assert first.poll() == first.poll() == Outcome(True)  # leaves its GPU, and only once
+    assert first.poll() is None
+    ended.append(first.process)
+    assert first.poll() == ""
     local(blocks[2])
     local(blocks[3])
     assert seen == [(gpu, "false") for gpu in ("0", "1", "0", "0")]
@@ -160,6 +133,6 @@ def test_a_process_that_was_killed_is_reported(tmp_path):
     for code in ("import os; os.kill(os.getpid(), 9)", "raise SystemExit(3)"):
         process = subprocess.Popen([sys.executable, "-c", code])
         process.wait()
-        ends.append(scheduler.Child(process, log, lambda: None).poll())
-    assert ends[0] == Outcome(False, "the process was ended by SIGKILL")
-    assert ends[1] == Outcome(False, "ValueError: the last line")
+        ends.append(scheduler.Child(process, log).poll())
+    assert ends[0] == "the process was ended by SIGKILL"
+    assert ends[1] == "ValueError: the last line"

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.algorithms.loop import Epoch
-from surefoot.report.curves import draw_curve
 from surefoot.report.diagnosis import draw_diagnosis
+from surefoot.report.figures import draw_curve
 from surefoot.runs import resume as runs_resume
 from surefoot.runs import train as runs_train
 from surefoot.runs.folder import RunFolder

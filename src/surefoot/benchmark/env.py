@@ -1,18 +1,15 @@
 """Steps per second of the environments, and of the reference on the same machine."""
 
-import json
-import os
-import subprocess
-import time
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from itertools import product
 
 import numpy as np
 
+from surefoot.benchmark.timing import Row, ask_python, fastest
 from surefoot.envs.task import find_task, make
 
-SECONDS = 3.0
-WINDOWS = 30
+CALLS = 8
+"""Steps that are timed together."""
 # Names in safety-gymnasium; without vases and with 15 hazards they are the paper's task.
 REFERENCE_IDS = {"PointGoal": "Point", "CarGoal": "Car", "DoggoGoal": "Doggo"}
 
@@ -46,96 +43,51 @@ print(json.dumps({'step': step, 'reset': best([env.reset] * 3)}))
 """
 
 
-def steps_per_second(
-    task: str, num_envs: int, threads: int, **options: Any
-) -> dict[str, float | None]:
-    """Steps per second under random actions, auto-resets included.
+def steps_per_second(task: str, num_envs: int, threads: int) -> tuple[float, float | None]:
+    """Steps per second under random actions, auto-resets included, and the overhead.
 
-    `overhead_beyond_physics` is the time beyond that of the physics engine alone, as a fraction.
+    The overhead is the time beyond that of the physics engine alone, as a fraction; None for tasks
+    without an engine.
     """
-    env = make(task, num_envs=num_envs, seed=0, threads=threads, **options)
+    env = make(task, num_envs=num_envs, seed=0, threads=threads)
     env.reset()
     # Episodes end at different times, as in training.
     env.elapsed[:] = np.arange(num_envs) * env.max_episode_steps // num_envs
+    space = env.single_action_space
     rng = np.random.default_rng(0)
-    low, high = env.single_action_space.low, env.single_action_space.high
-    actions = rng.uniform(low, high, (64, num_envs, len(low)))
-    for action in actions[:8]:
-        env.step(action)
-    complete = _best(lambda action: env.step(action), actions)
-    physics = env.physics()
+    actions = rng.uniform(space.low, space.high, (CALLS, num_envs, *space.shape))
+    complete = fastest(lambda: [env.step(action) for action in actions])
+    rate, physics = CALLS * num_envs / complete, env.physics()
     if physics is None:
-        return {"steps_per_second": num_envs / complete, "overhead_beyond_physics": None}
-    overhead = complete / _best(physics, actions) - 1
-    return {"steps_per_second": num_envs / complete, "overhead_beyond_physics": overhead}
-
-
-def _best(call: Callable[[np.ndarray], object], actions: np.ndarray) -> float:
-    """Seconds per call in the fastest of several windows, least disturbed by other processes."""
-    seconds = []
-    for _ in range(WINDOWS):
-        count, start = 0, time.perf_counter()
-        while (spent := time.perf_counter() - start) < SECONDS / WINDOWS:
-            for action in actions[:8]:
-                call(action)
-            count += 8
-        seconds.append(spent / count)
-    return min(seconds)
+        return rate, None
+    return rate, complete / fastest(lambda: [physics(action) for action in actions]) - 1
 
 
 def benchmark(
     tasks: Sequence[str], num_envs: Sequence[int], threads: Sequence[int], reference: str | None
-) -> Iterator[dict[str, Any]]:
-    """One row per task, number of environments and threads."""
+) -> Iterator[Row]:
+    """One row per task, number of environments and threads; `reference` is a Python to time too."""
     for name in tasks:
         find_task(name)  # report unknown names before the first measurement
     for name in tasks:
-        base = _time_reference(name, reference) if reference else None
-        for n in num_envs:
-            for t in threads:
-                row: dict[str, Any] = {"task": name, "num_envs": n, "threads": t}
-                row |= steps_per_second(name, n, t)
-                if base:
-                    steps = find_task(name).options.max_episode_steps
-                    stepping = 1 / base["step"]
-                    complete = steps / (steps * base["step"] + base["reset"])
-                    row["reference_steps_per_second"] = stepping
-                    row["reference_with_resets"] = complete
-                    row["ratio"] = row["steps_per_second"] / stepping
-                    row["ratio_with_resets"] = row["steps_per_second"] / complete
-                yield row
+        base = _time_reference(name, reference) if reference and name in REFERENCE_IDS else {}
+        for n, t in product(num_envs, threads):
+            rate, overhead = steps_per_second(name, n, t)
+            row: Row = {"task": name, "num_envs": n, "threads": t, "steps_per_second": rate}
+            row |= {"overhead_beyond_physics": overhead, **base}
+            if base:
+                row["ratio"] = rate / base["reference_steps_per_second"]
+                row["ratio_with_resets"] = rate / base["reference_with_resets"]
+            yield row
 
 
-def _time_reference(task: str, python: str) -> dict[str, float] | None:
-    if task not in REFERENCE_IDS:
-        return None
+def _time_reference(task: str, python: str) -> dict[str, float]:
+    """Steps per second of the reference, without and with the resets between episodes."""
     needs = "Python 3.10 with safety-gymnasium installed"
     words = [REFERENCE_IDS[task], "700"]
-    return ask_python(python, "safety-gymnasium", needs, REFERENCE_SCRIPT, words)
-
-
-def ask_python(
-    python: str,
-    library: str,
-    needs: str,
-    script: str,
-    words: Sequence[str],
-    folder: str | None = None,
-) -> Any:
-    """The last line that `script` prints, as JSON, run in `folder` by --reference-python.
-
-    Errors name the `library` that the script times, and what it `needs`.
-    """
-    # Symbolic links are not resolved: a virtual environment's Python is identified by its path.
-    program = os.path.abspath(python) if os.sep in python else python
-    command = [program, "-W", "ignore", "-c", script, *words]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
-    except OSError as error:
-        raise ValueError(f"--reference-python {python!r} cannot be run: {error}") from None
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
-        raise ValueError(
-            f"--reference-python {python!r} could not run {library}: {last}. It needs {needs}"
-        )
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    seconds = ask_python(python, "safety-gymnasium", needs, REFERENCE_SCRIPT, words)
+    steps = find_task(task).options.max_episode_steps
+    return {
+        "reference_steps_per_second": 1 / seconds["step"],
+        "reference_with_resets": steps / (steps * seconds["step"] + seconds["reset"]),
+    }

@@ -1,7 +1,5 @@
 """How fast imagination is as training runs it, and how much faster than one state at a time."""
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -10,16 +8,17 @@ from jaxtyping import Array, Key
 
 from surefoot.algorithms import mbppo_lagrangian
 from surefoot.algorithms.mbppo_config import MBPPOConfig
+from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.algorithms.trainer import Problem
+from surefoot.benchmark.timing import Row, fastest
 from surefoot.learn.ppo import Learner
 from surefoot.runs.device import device_name
 from surefoot.runs.setup import new_setup
 from surefoot.world.ensemble import Ensemble, predict_all
 from surefoot.world.imagination import REACH, imagine
 
-SECONDS = 3.0
-WINDOWS = 10
 STEPS = 50
+"""Steps that are timed together, one state at a time."""
 
 
 def benchmark(task: str) -> dict[str, Any]:
@@ -47,18 +46,26 @@ def benchmark(task: str) -> dict[str, Any]:
         assert starts is not None  # the default preset knows its tasks' initial states
         return state.learner, state.ensemble, problem.task_model.restore(keys[2], starts)
 
+    @jax.jit
+    def roll(learner: Learner, ensemble: Ensemble, states: Any, key: Key[Array, ""]) -> Any:
+        model, actions = problem.task_model, problem.actions
+        return imagine(model, actions, ensemble, learner.sample, states, config.horizon, key)
+
+    step = jax.jit(lambda *args: one_step(problem, *args))
+
+    def walk() -> None:
+        now, key = first, jax.random.key(0)
+        for _ in range(STEPS):
+            now, reward, cost, key = step(learner, ensemble, now, key)
+            jax.device_get((reward, cost))
+
     learner, ensemble, states = begin(jax.random.key(0))
-    per_call = config.rollouts * config.horizon
-    together = per_call / fastest(_together(config, problem, learner, ensemble, states))
     first = jax.tree.map(lambda x: x[0], states)
-    alone = STEPS / fastest(_one_at_a_time(problem, learner, ensemble, first))
+    key = jax.random.key(3)
+    seconds = fastest(lambda: jax.block_until_ready(roll(learner, ensemble, states, key)))
+    together, alone = config.rollouts * config.horizon / seconds, STEPS / fastest(walk)
     return {
-        "task": task,
-        "model": config.model,
-        "members": config.ensemble.members,
-        "elites": config.ensemble.elites,
-        "hidden": list(config.ensemble.hidden),
-        "device": device_name(),
+        **describe_model(task, config),
         "together": f"{config.rollouts} rollouts of {config.horizon} steps in one compiled call, "
         f"one elite per state",
         "steps_per_second": together,
@@ -69,68 +76,30 @@ def benchmark(task: str) -> dict[str, Any]:
     }
 
 
-def _together(
-    config: MBPPOConfig, problem: Problem, learner: Learner, ensemble: Ensemble, states: Any
-) -> Callable[[], Any]:
-    """A call that imagines what one pass of training does."""
-    roll = jax.jit(
-        lambda learner, ensemble, states, key: imagine(
-            problem.task_model,
-            problem.actions,
-            ensemble,
-            learner.sample,
-            states,
-            config.horizon,
-            key,
-        )
-    )
-    key = jax.random.key(3)
-    return lambda: jax.block_until_ready(roll(learner, ensemble, states, key))
-
-
 def one_step(
     problem: Problem, learner: Learner, ensemble: Ensemble, state: Any, key: Key[Array, ""]
 ) -> tuple[Any, Array, Array, Key[Array, ""]]:
     """One state, one step, all networks: the next state, reward, costs [k] and key."""
-    know, actions = problem.task_model, problem.actions
+    model, actions = problem.task_model, problem.actions
     key, act_key, member_key, noise_key, binary_key = jax.random.split(key, 5)
-    action = actions.encode(learner.sample(know.observe(state)[None], act_key))
-    x = jnp.concatenate([know.features(state)[None], action], -1)
+    action = actions.encode(learner.sample(model.observe(state)[None], act_key))
+    x = jnp.concatenate([model.features(state)[None], action], -1)
     answers = predict_all(ensemble, x)
     elite = jax.random.choice(member_key, ensemble.elites)
     mean, std, logits = (answer[elite, 0] for answer in answers)
     drawn = mean + std * jax.random.normal(noise_key, mean.shape)
     binary = jnp.stack([jax.nn.sigmoid(logits), jax.random.uniform(binary_key, logits.shape)])
-    size = know.feature_size
+    size = model.feature_size
     center, reach = ensemble.input_mean[:size], REACH * ensemble.input_std[:size]
     bounds = (center - reach, center + reach)
-    state, reward, cost, _ = know.advance(state, action[0], drawn, binary, bounds)
+    state, reward, cost, _ = model.advance(state, action[0], drawn, binary, bounds)
     return state, reward, cost, key
 
 
-def _one_at_a_time(
-    problem: Problem, learner: Learner, ensemble: Ensemble, state: Any
-) -> Callable[[], Any]:
-    """A call that takes STEPS steps, each a call of its own."""
-    step = jax.jit(lambda *args: one_step(problem, *args))
-
-    def walk() -> None:
-        now, key = state, jax.random.key(0)
-        for _ in range(STEPS):
-            now, reward, cost, key = step(learner, ensemble, now, key)
-            jax.device_get((reward, cost))
-
-    return walk
-
-
-def fastest(call: Callable[[], Any]) -> float:
-    """Seconds per call in the fastest of several windows: other work on the machine only slows."""
-    call()  # compiles
-    seconds = []
-    for _ in range(WINDOWS):
-        count, start = 0, time.perf_counter()
-        while (spent := time.perf_counter() - start) < SECONDS / WINDOWS:
-            call()
-            count += 1
-        seconds.append(spent / count)
-    return min(seconds)
+def describe_model(task: str, config: MBPPOConfig | SafeLoopConfig) -> Row:
+    """The task, the size of the learned model, and the device."""
+    sizes = config.ensemble
+    return {
+        "task": task, "model": config.model, "members": sizes.members, "elites": sizes.elites,
+        "hidden": list(sizes.hidden), "device": device_name(),
+    }  # fmt: skip

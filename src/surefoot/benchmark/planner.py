@@ -1,17 +1,16 @@
 """How fast planning is, and how long a run would take in which every step is planned."""
 
 from collections.abc import Iterator
-from typing import Any
 
 import jax
 from jaxtyping import Array, Float, Key
 
 from surefoot.algorithms.safe_loop import SafeLoopConfig
-from surefoot.benchmark.imagination import fastest
+from surefoot.benchmark.imagination import describe_model
+from surefoot.benchmark.timing import Row, fastest
 from surefoot.core.config import to_dict
 from surefoot.core.spaces import ActionSpec
 from surefoot.learn import sac
-from surefoot.runs.device import device_name
 from surefoot.runs.setup import new_setup
 from surefoot.world import ensemble as ensembles
 from surefoot.world import planner
@@ -27,7 +26,7 @@ PAPER_SECONDS = 183_156
 """What the paper's safe-LOOP took for so many steps."""
 
 
-def benchmark(num_envs: tuple[int, ...] | None = None) -> Iterator[dict[str, Any]]:
+def benchmark(num_envs: tuple[int, ...] | None = None) -> Iterator[Row]:
     """Plans per second of safe-LOOP with the paper's settings, for so many environments at once.
 
     One compiled call plans a step of all of them: the policy's proposals, all iterations through
@@ -44,14 +43,9 @@ def benchmark(num_envs: tuple[int, ...] | None = None) -> Iterator[dict[str, Any
     for n in chosen:
         per_second = plans_per_second(config, problem.task_model, problem.actions, n)
         yield {
-            "task": TASK,
-            "model": config.model,
-            "members": config.ensemble.members,
-            "elites": config.ensemble.elites,
-            "hidden": list(config.ensemble.hidden),
+            **describe_model(TASK, config),
             "planner": to_dict(config.planner),
             "weights": "untrained",
-            "device": device_name(),
             "num_envs": n,
             "plans_per_second": per_second,
             "steps": STEPS,
@@ -61,40 +55,28 @@ def benchmark(num_envs: tuple[int, ...] | None = None) -> Iterator[dict[str, Any
         }
 
 
-def plans_per_second(config: SafeLoopConfig, know: TaskModel, actions: ActionSpec, n: int) -> float:
+def plans_per_second(
+    config: SafeLoopConfig, model: TaskModel, actions: ActionSpec, n: int
+) -> float:
     """How many plans n environments make together in a second."""
-    width = know.feature_size + actions.size
-
-    @jax.jit
-    def begin(key: Key[Array, ""]) -> Any:
-        keys = jax.random.split(key, 3)
-        return (
-            sac.init(config.sac, know.observation_size, actions.size, keys[0]),
-            ensembles.init(config.ensemble, width, know.target_size, know.binary_size, keys[1]),
-            know.initial_records(keys[2], n),
-            planner.initial_mean(config.planner, actions, n),
-        )
+    width = model.feature_size + actions.size
+    keys = jax.random.split(jax.random.key(0), 3)
+    learner = sac.init(config.sac, model.observation_size, actions.size, keys[0])
+    ensemble = ensembles.init(config.ensemble, width, model.target_size, model.binary_size, keys[1])
+    records = model.initial_records(keys[2], n)
+    assert records is not None  # the task's model knows its initial states
+    mean = planner.initial_mean(config.planner, actions, n)
 
     @jax.jit
     def plan(
-        learner: sac.Learner,
-        ensemble: Ensemble,
-        records: Float[Array, "n R"],
-        mean: Float[Array, "n H A"],
-        key: Key[Array, ""],
+        learner: sac.Learner, ensemble: Ensemble, records: Float[Array, "n R"], key: Key[Array, ""]
     ) -> Plan:
         restore_key, plan_key = jax.random.split(key)
+        states = model.restore(restore_key, records)
+        policy = lambda obs, key: sac.to_box(actions, learner.sample(obs, key))
         return planner.plan(
-            config.planner,
-            know,
-            actions,
-            ensemble,
-            know.restore(restore_key, records),
-            mean,
-            lambda obs, key: sac.to_box(actions, learner.sample(obs, key)),
-            learner.value,
-            plan_key,
+            config.planner, model, actions, ensemble, states, mean, policy, learner.value, plan_key
         )
 
-    ready, key = begin(jax.random.key(0)), jax.random.key(1)
-    return n / fastest(lambda: jax.block_until_ready(plan(*ready, key)))
+    key = jax.random.key(1)
+    return n / fastest(lambda: jax.block_until_ready(plan(learner, ensemble, records, key)))

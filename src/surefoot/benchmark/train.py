@@ -6,15 +6,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any
 
 from surefoot.algorithms import loop
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
-from surefoot.benchmark.env import ask_python
+from surefoot.benchmark.timing import Row, ask_python
 from surefoot.learn.ppo import PPOConfig
 from surefoot.runs.device import cores
 from surefoot.runs.setup import new_setup
 
+PHASES = ("collect", "update")
 NEEDS = "Python 3.10 with omnisafe 0.5.0, torch and numpy below 1.27"
 
 
@@ -25,9 +25,9 @@ class Schedule:
     name: str
     does: str
     config: PPOLagrangianConfig
-    options: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, int] = field(default_factory=dict)
     """Of the task."""
-    reference: dict[str, Any] | None = None
+    reference: dict[str, int] | None = None
     """The same schedule in OmniSafe's terms, where it has one."""
 
 
@@ -49,19 +49,14 @@ SCHEDULES = (
             steps_per_epoch=20_000,
             observation="reference",
             ppo=PPOConfig(
-                epochs=1,
-                critic_epochs=1,
-                minibatches=20_000 // 64,
-                kl_stop=None,
-                critic_learning_rate=3e-4,
-                max_grad_norm=40.0,
-                normalise_observations=True,
+                epochs=1, critic_epochs=1, minibatches=20_000 // 64, kl_stop=None,
+                critic_learning_rate=3e-4, max_grad_norm=40.0, normalise_observations=True,
             ),
         ),
         options={"level": 1},
         reference={"steps_per_epoch": 20_000, "batch_size": 64, "update_iters": 1},
     ),
-)
+)  # fmt: skip
 
 # Runs under a Python that has OmniSafe. Its logs, which are many, go where it stands; its time per
 # epoch is what it logs itself. All settings but the schedule are its own defaults for PPOLag.
@@ -86,61 +81,58 @@ if __name__ == '__main__':
 """
 
 
-def benchmark(epochs: int, reference: str | None) -> Iterator[dict[str, Any]]:
+def benchmark(epochs: int, reference: str | None) -> Iterator[Row]:
     """One row per schedule, each the fastest of so many epochs: other work only slows.
 
     `reference` is a Python that has OmniSafe, timed right after Surefoot.
     """
     if epochs < 1:
         raise ValueError(f"epochs={epochs} must be at least 1")
-    if reference is not None:
-        _check_reference(reference)
+    if reference is not None:  # report what is wrong before minutes are spent
+        ask_python(reference, "OmniSafe", NEEDS, "import omnisafe\nprint('null')", [])
     for schedule in SCHEDULES:
-        row = {"schedule": schedule.name, "does": schedule.does, **_time_ours(schedule, epochs)}
+        ours = _time_ours(schedule, epochs)
+        row: Row = {"schedule": schedule.name, "does": schedule.does, **ours}
         if reference is not None and schedule.reference is not None:
-            theirs = _time_reference(schedule.reference, epochs, reference)
-            row |= theirs
-            row["ratio"] = row["steps_per_second"] / theirs["reference_steps_per_second"]
+            version, theirs = _time_reference(schedule.reference, epochs, reference)
+            ratio = ours["steps_per_second"] / theirs["reference_steps_per_second"]
+            row |= {"reference": f"OmniSafe {version}", **theirs, "ratio": ratio}
         yield row
 
 
-def _time_ours(schedule: Schedule, epochs: int) -> dict[str, Any]:
+def _time_ours(schedule: Schedule, epochs: int) -> dict[str, float]:
     setup = new_setup(
         "PointGoal", "ppo-lagrangian", "default", "cpu", [0], schedule.config, {}, schedule.options
     )
     episode_steps = setup.problem(setup.make_envs(1), 1).episode_steps
     env = setup.make_envs(setup.algorithm.environments(setup.config, episode_steps))
     problem = setup.problem(env, env.num_envs)
-    best: dict[str, Any] = {"steps_per_second": 0.0}
-    before, done = {"collect": 0.0, "update": 0.0}, 0
+    rows: list[dict[str, float]] = []
+    before, done = dict.fromkeys(PHASES, 0.0), 0
     running = loop.epochs(loop.begin(setup.algorithm, setup.config, problem, env))
     start = time.perf_counter()
     for epoch in islice(running, epochs + 1):
-        seconds = time.perf_counter() - start
         steps, spent = epoch.metrics[0]["steps"] - done, epoch.seconds
-        # The first epoch compiles.
-        if epoch.number > 1 and steps / seconds > best["steps_per_second"]:
-            best = {
-                "steps_per_update": steps,
-                "steps_per_second": steps / seconds,
-                **{f"{name}_seconds": spent[name] - before[name] for name in before},
-            }
-        before, done, start = spent, done + steps, time.perf_counter()
-    return best
+        rate = steps / (time.perf_counter() - start)
+        parts = {f"{name}_seconds": spent[name] - before[name] for name in PHASES}
+        rows.append({"steps_per_update": steps, "steps_per_second": rate, **parts})
+        before, done, start = (
+            {name: spent[name] for name in before},
+            done + steps,
+            time.perf_counter(),
+        )
+    return max(rows[1:], key=lambda row: row["steps_per_second"])  # the first epoch compiles
 
 
-def _check_reference(python: str) -> None:
-    """Say what is wrong before minutes are spent."""
-    ask_python(python, "OmniSafe", NEEDS, "import omnisafe\nprint('null')", [])
-
-
-def _time_reference(schedule: dict[str, Any], epochs: int, python: str) -> dict[str, Any]:
+def _time_reference(
+    schedule: dict[str, int], epochs: int, python: str
+) -> tuple[str, dict[str, float]]:
+    """The version of OmniSafe, and its fastest epoch."""
     task = json.dumps([schedule, epochs, cores()])
     with tempfile.TemporaryDirectory() as folder:
-        said = ask_python(python, "OmniSafe", NEEDS, REFERENCE_SCRIPT, [task], folder)
-    best = min(said["epochs"], key=lambda epoch: epoch["Epoch"])
-    return {
-        "reference": f"OmniSafe {said['version']}",
+        printed = ask_python(python, "OmniSafe", NEEDS, REFERENCE_SCRIPT, [task], folder)
+    best = min(printed["epochs"], key=lambda epoch: epoch["Epoch"])
+    return printed["version"], {
         "reference_steps_per_second": schedule["steps_per_epoch"] / best["Epoch"],
         "reference_collect_seconds": best["Rollout"],
         "reference_update_seconds": best["Update"],

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from surefoot.core.registry import Registry
 from surefoot.experiments.job import Job
-from surefoot.experiments.results import Results
+from surefoot.experiments.library import Results
 from surefoot.report.page import Section
 
 BUILTIN = {

@@ -2,20 +2,16 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from surefoot.algorithms.algorithm import ALGORITHMS
-from surefoot.core.config import changed, flat, to_dict
+from surefoot.algorithms.algorithm import ALGORITHMS, Overrides
+from surefoot.core.config import changed, to_dict
 from surefoot.envs.task import find_task
 from surefoot.report.command import preset_config, train_command
 from surefoot.report.table import with_note
 from surefoot.runs.listing import is_run
-
-FEWEST_EPOCHS = 5
-"""Epochs that a scaled job has at least, if its steps allow."""
 
 
 @dataclass(frozen=True)
@@ -32,9 +28,9 @@ class Job:
     """Number of seeds; they are 0, 1, …"""
     steps: int | None = None
     """Real steps; the preset's if None."""
-    changes: Mapping[str, Any] = field(default_factory=dict)
+    changes: Overrides = field(default_factory=dict)
     """Other settings by dotted name, such as ppo.hidden."""
-    task_options: Mapping[str, Any] = field(default_factory=dict)
+    task_options: Overrides = field(default_factory=dict)
     alone: bool = False
     """Whether to measure its time: one seed per run, and no other training beside it."""
     note: str = ""
@@ -63,25 +59,6 @@ class Job:
         task = find_task(self.task).name
         algorithm = ALGORITHMS[self.algorithm].name
         return f"{task}-{algorithm}-{self.preset}-{digest.hexdigest()}"
-
-    def scaled(self, scale: float, device: str) -> "Job":
-        """The same job with a share of the real steps, and epochs that are short enough."""
-        if scale == 1:
-            return self
-        settings = flat(self.config(device))
-        length = find_task(self.task).make(**self.task_options).max_episode_steps
-        steps = max(length, round(settings["steps"] * scale))
-        changes = dict(self.changes)
-        # Epochs of whole episodes in all environments that a setting asks for.
-        least = length * settings.get("environments", 1)
-        per_epoch = max(least, steps // FEWEST_EPOCHS // least * least)
-        for name, most in (("steps_per_epoch", per_epoch), ("episodes", per_epoch // length)):
-            if settings.get(name, 0) > most:
-                changes[name] = most
-        if "random_steps" in settings:
-            fewest = settings.get("refit_every", 0)
-            changes["random_steps"] = max(fewest, round(settings["random_steps"] * scale))
-        return replace(self, steps=steps, changes=changes)
 
 
 @dataclass(frozen=True)

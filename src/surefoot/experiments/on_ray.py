@@ -19,22 +19,12 @@ from surefoot.experiments.scheduler import (
     CORES_PER_JOB,
     JOBS_PER_GPU,
     SHARING,
-    Handle,
-    Outcome,
     last_line,
 )
 from surefoot.runs.device import cores
 
 RETRIES = 10
 """How often Ray restarts a task whose worker is lost."""
-
-
-def import_ray() -> Any:
-    try:
-        import ray
-    except ImportError:
-        raise ValueError("on='ray' needs the extra: pip install 'surefoot[ray]'") from None
-    return ray
 
 
 class OnRay:
@@ -47,32 +37,34 @@ class OnRay:
 
         `device` is cpu or gpu; `environment` holds variables for the workers.
         """
-        self.ray = ray = import_ray()
-        gpu = device == "gpu"
-        self.device = device
+        try:
+            import ray
+        except ImportError:
+            raise ValueError("on='ray' needs the extra: pip install 'surefoot[ray]'") from None
+        self.ray: Any = ray
+        gpu, self.device = device == "gpu", device
         self.cpus, self.gpus = (CORES_PER_GPU_JOB, 1 / JOBS_PER_GPU) if gpu else (CORES_PER_JOB, 0)
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        local: dict[str, Any] = {}
+        local = {}
         if address is None:
             count = max(cores(), CORES_PER_JOB) if jobs is None else jobs * self.cpus
             local = {"num_cpus": count, "include_dashboard": False}
         elif jobs is not None:
             raise ValueError(f"jobs={jobs} needs a local Ray; a cluster has its own resources")
         try:
-            ray.init(
+            self.ray.init(
                 address=address or "local", runtime_env={"env_vars": {**SHARING, **environment}},
                 log_to_driver=False, logging_level="error", **local,
             )  # fmt: skip
         except (ConnectionError, RuntimeError) as error:
             raise ValueError(f"ray_address={address!r}: cannot connect to Ray: {error}") from None
         if not self.slots():
-            resources = ray.cluster_resources()
-            ray.shutdown()
+            self.ray.shutdown()
             raise ValueError(
-                f"Each job needs {self.cpus} CPUs and {self.gpus:g} GPU; the Ray cluster has "
-                f"{resources.get('CPU', 0):g} CPUs and {resources.get('GPU', 0):g} GPUs."
+                f"the Ray cluster has no room for a job, which needs {self.cpus} CPUs and "
+                f"{self.gpus:g} GPU"
             )
-        self.task = ray.remote(
+        self.task = self.ray.remote(
             num_cpus=self.cpus, num_gpus=self.gpus, max_retries=RETRIES,
             max_calls=1,  # one process per task: JAX holds its device until the process ends
         )(train_block)  # fmt: skip
@@ -89,7 +81,7 @@ class OnRay:
         slots = int(resources.get("CPU", 0) // self.cpus)
         return min(slots, int(resources.get("GPU", 0) / self.gpus)) if self.gpus else slots
 
-    def __call__(self, block: Block) -> Handle:
+    def __call__(self, block: Block) -> "Task":
         block = replace(block, folder=block.folder.absolute())
         return Task(self.ray, self.task.remote(block, self.device))
 
@@ -97,18 +89,16 @@ class OnRay:
 class Task:
     """A training as a task of Ray."""
 
-    def __init__(self, ray: Any, reference: Any):
+    def __init__(self, ray: Any, reference: object):
         self.ray, self.reference = ray, reference
-        self.outcome: Outcome | None = None
 
-    def poll(self) -> Outcome | None:
-        if self.outcome is None and self.ray.wait([self.reference], timeout=0)[0]:
-            try:
-                self.outcome = self.ray.get(self.reference)
-            except self.ray.exceptions.RayError as error:
-                message = f"{type(error).__name__}: {str(error).splitlines()[0]}"
-                self.outcome = Outcome(False, message)
-        return self.outcome
+    def poll(self) -> str | None:
+        if not self.ray.wait([self.reference], timeout=0)[0]:
+            return None
+        try:
+            return self.ray.get(self.reference)
+        except self.ray.exceptions.RayError as error:
+            return f"{type(error).__name__}: {str(error).splitlines()[0]}"
 
     def stop(self) -> None:
         self.ray.cancel(self.reference)
@@ -117,8 +107,8 @@ class Task:
         self.ray.cancel(self.reference, force=True)
 
 
-def train_block(block: Block, device: str) -> Outcome:
-    """Train a block in a worker, by the command of the package."""
+def train_block(block: Block, device: str) -> str:
+    """Train a block in a worker, by the command of the package; returns the error, if any."""
     block.folder.parent.mkdir(parents=True, exist_ok=True)
     sys.argv = ["surefoot", *block.command(device)]  # recorded by the run as its command
     output = io.StringIO()
@@ -128,7 +118,7 @@ def train_block(block: Block, device: str) -> Outcome:
             runpy.run_module("surefoot", run_name="__main__")
         except SystemExit as end:
             if end.code:
-                return Outcome(False, last_line(output.getvalue()) or f"exit code {end.code}")
+                return last_line(output.getvalue()) or f"exit code {end.code}"
         except Exception as error:  # fails this block only
-            return Outcome(False, f"{type(error).__name__}: {error}")
-    return Outcome(True)
+            return f"{type(error).__name__}: {error}"
+    return ""

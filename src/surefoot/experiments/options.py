@@ -2,11 +2,9 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from surefoot.core.config import Count, Range, check
-
-HOME = Path("runs/reproduced")
+from surefoot.core.config import Count, check
 
 
 @dataclass(frozen=True)
@@ -15,9 +13,7 @@ class Options:
 
     seeds: Count | None = None
     """Seeds of every job; None: as the experiment defines."""
-    scale: Annotated[float, Range(above=0, most=1)] = 1.0
-    """Share of the real steps, for a quick look."""
-    out: Path = HOME
+    out: Path = Path("runs/reproduced")
     """Folder of runs and pages. Experiments share their runs."""
     runs: tuple[Path, ...] = ()
     """Runs, or folders with runs, to use where their settings match."""

@@ -3,99 +3,87 @@
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jax
 
 from surefoot.experiments.experiment import EXPERIMENTS, Experiment
 from surefoot.experiments.job import Block, Job
-from surefoot.experiments.library import Plan, StoredRun, make_plan, stored_runs
+from surefoot.experiments.library import Plan, Results, find_runs, make_plan
 from surefoot.experiments.on_ray import OnRay
 from surefoot.experiments.options import Options
-from surefoot.experiments.progress import Progress
-from surefoot.experiments.results import Results
-from surefoot.experiments.scheduler import (
-    SHARING,
-    Handle,
-    Local,
-    Outcome,
-    default_slots,
-    run_blocks,
-)
-from surefoot.experiments.sections import every_task, missing
+from surefoot.experiments.scheduler import SHARING, Local, default_slots, run_blocks
+from surefoot.experiments.sections import missing
+from surefoot.report.compare import every_task
+from surefoot.report.data import RunData
 from surefoot.report.page import write_page
 from surefoot.report.table import plural
 from surefoot.runs.interrupt import stop_at_once
 
+Report = Callable[[str], None]
+"""Receives a line of text."""
 
-def overview(options: Options) -> list[dict[str, Any]]:
+
+def overview(options: Options) -> list[dict[str, object]]:
     """All experiments as plain values, with the number of complete seeds of each job."""
     device, _ = _device(options)
-    runs, _ = _stored(options)
+    runs, _ = _runs(options)
     rows = []
     for name in EXPERIMENTS:
         experiment = EXPERIMENTS[name]
-        plans = _plans(_largest(_jobs(experiment, options, device), device), runs, options, device)
         jobs = [
             {name: getattr(plan.job, name) for name in ("task", "algorithm", "preset", "note")}
             | {"steps": plan.steps, "seeds": plan.job.seeds, "done": plan.done}
-            for plan in plans
+            for plan in _plans(_distinct(experiment.jobs, device), runs, options, device)
         ]
-        rows.append(
-            {"name": name, "title": experiment.title, "summary": experiment.summary, "jobs": jobs}
-        )
+        about = {"name": name, "title": experiment.title, "summary": experiment.summary}
+        rows.append({**about, "jobs": jobs})
     return rows
 
 
-def reproduce(name: str, options: Options, report: Callable[[str], None]) -> tuple[Path, list[str]]:
+def reproduce(name: str, options: Options, report: Report) -> tuple[Path, list[str]]:
     """Train what is missing of an experiment and write its page.
 
     Args:
         name: The experiment's name, or a reference to an `Experiment` (my_jobs.py:EXPERIMENT).
         options: How to run it.
-        report: Receives a line for every run that is used or left out.
+        report: Receives a line for every run that is used or left out, and for every training.
 
     Returns:
         The page, and a message for each training that failed.
     """
     experiment = EXPERIMENTS[name]
     device, gpus = _device(options)
-    jobs = _jobs(experiment, options, device)
-    runs, problems = _stored(options)
-    plans = _plans(_largest(jobs, device), runs, options, device)
-    for line in [*_used(plans, runs), *problems]:
+    runs, problems = _runs(options)
+    plans = _plans(_distinct(experiment.jobs, device), runs, options, device)
+    for line in [*_used(plans, len(runs)), *(f"left out: {problem}" for problem in problems)]:
         report(line)
-    blocks = list({block.folder: block for plan in plans for block in plan.blocks}.values())
-    outcomes: dict[Block, Outcome] = {}
-    if blocks and not options.report_only:
-        done = len({run.path for plan in plans for run in plan.complete})
-        outcomes = _train(blocks, done, options, device, gpus, experiment.environment)
-    runs, _ = _stored(options)
-    scale = "" if options.scale == 1 else f"-scale-{options.scale:g}"
-    folder = options.out / f"{experiment.name}{scale}"
-    results = Results(experiment.jobs, _plans(jobs, runs, options, device), folder)
-    failed = [f"{block}: {end.message}" for block, end in outcomes.items() if not end.finished]
+    failed = []
+    if not options.report_only and any(plan.blocks for plan in plans):
+        errors = _train(experiment, plans, options, device, gpus, report)
+        failed = [f"{block}: {error}" for block, error in errors.items()]
+        runs, _ = _runs(options)
+    plans = _plans(experiment.jobs, runs, options, device)
+    results = Results(experiment.jobs, plans, options.out / experiment.name)
     return _write_page(experiment, name, results, failed, options), failed
 
 
-def _used(plans: Sequence[Plan], runs: Sequence[StoredRun]) -> list[str]:
+def _used(plans: Sequence[Plan], total: int) -> list[str]:
     """A line for every run that is used, and the number of those that match no job."""
     lines: dict[Path, str] = {}
     for plan in plans:
         for run in (*plan.complete, *plan.partial):
-            about = f"{run.path} ({run.info.task_name}, {run.info.algorithm}, "
-            about += f"{plural(len(run.info.seeds), 'seed')})"
+            kind, end = "used", ""
             if run in plan.partial:
-                lines[run.path] = f"partial: {about}, {run.steps:,} of {plan.steps:,} real steps"
-            elif run.config.steps > plan.steps:
-                lines[run.path] = f"used up to {plan.steps:,} real steps: {about}"
-            else:
-                lines[run.path] = f"used: {about}"
-    unused = len({run.path for run in runs} - set(lines))
+                kind = "longer" if run.info.steps > plan.steps else "partial"
+                end = f", {run.real_steps:,} of {plan.steps:,} real steps"
+            about = f"{run.info.task_name}, {run.info.algorithm}"
+            seeds = plural(len(run.info.seeds), "seed")
+            lines[run.path] = f"{kind}: {run.path} ({about}, {seeds}){end}"
+    unused = total - len(lines)
     return [*lines.values(), *[f"{plural(unused, 'run')} not used"] * bool(unused)]
 
 
@@ -105,49 +93,50 @@ def _write_page(
     groups = results.groups(experiment.jobs)
     if not groups:
         raise ValueError(f"experiment={name!r} has no run to report yet")
-    results.folder.mkdir(parents=True, exist_ok=True)
-    parts = [part(results) for part in experiment.parts] or every_task(results)
+    parts = [part(results) for part in experiment.parts] or every_task(groups, results.folder)
     left = missing(results)
-    sections = [part for part in (*parts, left) if part is not None]
     lead = experiment.summary
     if left is not None:
         lead += f" Not complete: see “{left.title}”."
     if failed:
         lead += f" Failed: {'; '.join(failed)}."
-    title = experiment.title + ("" if options.scale == 1 else f", scale {options.scale:g}")
     command = ["surefoot", "reproduce", name]
-    for field, default in (("seeds", None), ("scale", 1.0), ("device", "auto")):
+    for field, default in (("seeds", None), ("device", "auto")):
         if (value := getattr(options, field)) != default:
             command += [f"--{field}", f"{value}"]
+    sections = [part for part in (*parts, left) if part is not None]
     page = results.folder / "index.html"
-    return write_page(page, title, lead, groups, sections, shlex.join(command))
+    return write_page(page, experiment.title, lead, groups, sections, shlex.join(command))
 
 
 def _train(
-    blocks: list[Block],
-    done: int,
+    experiment: Experiment,
+    plans: Sequence[Plan],
     options: Options,
     device: str,
     gpus: int,
-    environment: Mapping[str, str],
-) -> dict[Block, Outcome]:
+    report: Report,
+) -> dict[Block, str]:
+    """Train all that is left of the plans, here or on Ray."""
+    blocks = list({block.folder: block for plan in plans for block in plan.blocks}.values())
+    done = len({run.path for plan in plans for run in plan.complete})
+    environment = experiment.environment
     with ExitStack() as stack:
-        start: Callable[[Block], Handle]
         if options.on == "ray":
-            ray = stack.enter_context(OnRay(device, options.ray_address, options.jobs, environment))
-            start, slots = ray, ray.slots
+            start = OnRay(device, options.ray_address, options.jobs, environment)
+            slots = stack.enter_context(start).slots
+        elif device == "gpu" and not gpus:
+            raise ValueError(
+                "device='gpu', but JAX has no GPU: check the driver and pip install "
+                "'surefoot[cuda]', or use --report-only"
+            )
         else:
-            if device == "gpu" and not gpus:
-                raise ValueError(
-                    "device='gpu', but JAX has no GPU: check the driver and pip install "
-                    "'surefoot[cuda]', or use --report-only"
-                )
             start = Local(device, gpus, options.out / "logs", environment)
             slots = lambda: options.jobs or default_slots(gpus)
         again = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
         stack.enter_context(stop_at_once(f"stopped and saved; to resume: {again}"))
-        progress = stack.enter_context(Progress(blocks, done, device, options.quiet))
-        return run_blocks(blocks, start, slots, progress)
+        progress = (lambda line: None) if options.quiet else report
+        return run_blocks(blocks, start, slots, progress, done)
 
 
 def _device(options: Options) -> tuple[str, int]:
@@ -160,32 +149,22 @@ def _device(options: Options) -> tuple[str, int]:
     return ("gpu" if gpus or options.device == "gpu" else "cpu"), gpus
 
 
-def _jobs(experiment: Experiment, options: Options, device: str) -> list[Job]:
-    """The experiment's jobs, with the options applied to each."""
-    seeds = {} if options.seeds is None else {"seeds": options.seeds}
-    return [replace(job, **seeds).scaled(options.scale, device) for job in experiment.jobs]
-
-
-def _largest(jobs: Sequence[Job], device: str) -> list[Job]:
+def _distinct(jobs: Sequence[Job], device: str) -> list[Job]:
     """Of jobs that differ only in their number of seeds, those with most."""
-    largest: dict[tuple[str, bool], Job] = {}
-    for job in jobs:
-        key = (job.name(device), job.alone)
-        if key not in largest or largest[key].seeds < job.seeds:
-            largest[key] = job
-    return list(largest.values())
+    ascending = sorted(jobs, key=lambda job: job.seeds)
+    return list({(job.name(device), job.alone): job for job in ascending}.values())
 
 
-def _stored(options: Options) -> tuple[list[StoredRun], list[str]]:
+def _runs(options: Options) -> tuple[list[RunData], list[str]]:
+    """All runs that may be used, and a message for each that is unreadable."""
     trained = [options.trained] if options.trained.is_dir() else []
-    ours, problems = stored_runs(trained, resumable=True)
-    others, more = stored_runs(options.runs, resumable=False)
-    return [*ours, *others], [*problems, *more]
+    return find_runs([*trained, *options.runs])
 
 
 def _plans(
-    jobs: Sequence[Job], runs: Sequence[StoredRun], options: Options, device: str
+    jobs: Sequence[Job], runs: Sequence[RunData], options: Options, device: str
 ) -> list[Plan]:
+    jobs = [replace(job, seeds=options.seeds or job.seeds) for job in jobs]
     return [
         make_plan(job, runs, options.trained, device, options.block or job.seeds) for job in jobs
     ]

@@ -6,13 +6,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from surefoot.experiments.job import Block
-from surefoot.experiments.progress import Progress
 from surefoot.runs.device import cores
+from surefoot.runs.listing import is_run
 
 CORES_PER_JOB = 2
 CORES_PER_GPU_JOB = 4
@@ -26,20 +25,11 @@ PAUSE = 0.5
 """Seconds between polls."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How the training of a block has ended."""
-
-    finished: bool
-    message: str = ""
-    """The error, if it failed."""
-
-
 class Handle(Protocol):
     """A training in progress."""
 
-    def poll(self) -> Outcome | None:
-        """The outcome, or None while the training runs."""
+    def poll(self) -> str | None:
+        """None while the training runs; then its error, which is empty if it finished."""
         ...
 
     def stop(self) -> None:
@@ -55,33 +45,39 @@ def run_blocks(
     blocks: Sequence[Block],
     start: Callable[[Block], Handle],
     slots: Callable[[], int],
-    progress: Progress,
+    report: Callable[[str], None],
+    done: int = 0,
     pause: float = PAUSE,
-) -> dict[Block, Outcome]:
-    """Train all blocks, at most `slots()` at once; a failure does not affect the others.
+) -> dict[Block, str]:
+    """Train all blocks, at most `slots()` at once; returns the errors of those that failed.
 
     Blocks whose time is measured run last, one at a time. If this function is interrupted, it
-    stops all trainings and waits for their checkpoints.
+    stops all trainings and waits for their checkpoints. `report` receives a line when a training
+    starts or ends; `done` is the number of runs that need no training.
     """
     waiting = sorted(blocks, key=lambda block: block.job.alone)
     running: dict[Block, Handle] = {}
-    outcomes: dict[Block, Outcome] = {}
+    errors: dict[Block, str] = {}
     try:
         while waiting or running:
             while waiting and _fits(waiting[0], running, slots()):
                 block = waiting.pop(0)
-                progress.started(block)
+                report(f"{'resuming' if is_run(block.folder) else 'training'}: {block}")
                 running[block] = start(block)
             for block, handle in list(running.items()):
-                if (outcome := handle.poll()) is not None:
-                    del running[block]
-                    outcomes[block] = outcome
-                    progress.ended(block, outcome.finished, outcome.message)
-            progress.refresh()
+                if (error := handle.poll()) is None:
+                    continue
+                del running[block]
+                if error:
+                    errors[block] = error
+                done += not error
+                report(f"failed: {block}: {error}" if error else f"finished: {block}")
+                counts = f"{done} done, {len(running)} running, {len(waiting)} waiting"
+                report(counts + f", {len(errors)} failed" * bool(errors))
             if waiting or running:
                 time.sleep(pause)
     except BaseException:
-        progress.print("stopping: every training saves a checkpoint; Ctrl-C again stops at once")
+        report("stopping: every training saves a checkpoint; Ctrl-C again stops at once")
         for handle in running.values():
             handle.stop()
         end = time.monotonic() + GRACE
@@ -92,7 +88,7 @@ def run_blocks(
         for handle in running.values():
             if handle.poll() is None:
                 handle.kill()
-    return outcomes
+    return errors
 
 
 def _fits(block: Block, running: Mapping[Block, Handle], slots: int) -> bool:
@@ -116,17 +112,14 @@ class Local:
 
         `environment` holds variables for the processes; variables that are set already win.
         """
-        self.device, self.logs = device, logs
+        self.device, self.gpus, self.logs = device, gpus, logs
         self.environment = {**SHARING, **environment, **os.environ}
-        self.load = [0] * gpus if device == "gpu" else []
+        self.children: list[Child] = []
 
-    def __call__(self, block: Block) -> Handle:
-        environment = dict(self.environment)
-        gpu = None
-        if len(self.load) > 1:
-            gpu = self.load.index(min(self.load))
-            self.load[gpu] += 1
-            environment["CUDA_VISIBLE_DEVICES"] = str(gpu)
+    def __call__(self, block: Block) -> "Child":
+        running = [child.gpu for child in self.children if child.poll() is None]
+        gpu = min(range(self.gpus), key=running.count, default=0)
+        chosen = {"CUDA_VISIBLE_DEVICES": str(gpu)} if self.gpus > 1 else {}
         self.logs.mkdir(parents=True, exist_ok=True)
         block.folder.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "surefoot", *block.command(self.device)]
@@ -134,32 +127,23 @@ class Local:
         with log.open("wb") as file:
             # In its own process group: Ctrl-C at the terminal must reach it only once.
             process = subprocess.Popen(
-                command, env=environment, process_group=0, stdin=subprocess.DEVNULL,
-                stdout=file, stderr=subprocess.STDOUT,
+                command, env={**self.environment, **chosen}, process_group=0,
+                stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
             )  # fmt: skip
-        return Child(process, log, lambda: self._release(gpu))
-
-    def _release(self, gpu: int | None) -> None:
-        if gpu is not None:
-            self.load[gpu] -= 1
+        self.children.append(Child(process, log, gpu))
+        return self.children[-1]
 
 
 class Child:
     """A training in a process on this machine."""
 
-    def __init__(self, process: subprocess.Popen, log: Path, release: Callable[[], None]):
-        self.process, self.log, self._release = process, log, release
-        self.outcome: Outcome | None = None
+    def __init__(self, process: subprocess.Popen, log: Path, gpu: int = 0):
+        self.process, self.log, self.gpu = process, log, gpu
 
-    def poll(self) -> Outcome | None:
+    def poll(self) -> str | None:
         code = self.process.poll()
-        if self.outcome is None and code is not None:
-            self._release()
-            self.outcome = Outcome(code == 0, "" if code == 0 else self._error(code))
-        return self.outcome
-
-    def _error(self, code: int) -> str:
-        """The signal that ended the process, or the last line of its output."""
+        if not code:
+            return None if code is None else ""
         if code < 0:
             return f"the process was ended by {signal.Signals(-code).name}"
         return last_line(self.log.read_text(errors="replace")) or f"exit code {code}"

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.stats import rankdata
+from scipy.stats import spearmanr
 
 from surefoot.experiments.job import Job
-from surefoot.experiments.results import Results
-from surefoot.report.curves import Rows
-from surefoot.report.data import Group
+from surefoot.experiments.library import Results
+from surefoot.report.data import Group, Rows
 from surefoot.report.statistics import Scores, Value, interval, mean
 from surefoot.report.table import plural
 
@@ -61,9 +60,9 @@ def judge(claim: Claim, results: Results) -> Verdict:
     """Judge a claim by the runs of its jobs."""
     pairs = [(job, group) for job in claim.jobs if (group := results.group(job)) is not None]
     groups = [group for _, group in pairs]
-    missing = [f"no runs of {job.label}" for job in claim.jobs if results.group(job) is None]
+    reasons = [f"no runs of {job.label}" for job in claim.jobs if results.group(job) is None]
     if len(pairs) < (2 if claim.relation == "rises" else len(claim.jobs)):
-        return Verdict(claim.text, None, "; ".join(missing))
+        return Verdict(claim.text, None, "; ".join(reasons))
     samples = METRICS[claim.metric](groups)
     if claim.relation == "rises":
         held, numbers = rises([float(job.changes["beta"]) for job, _ in pairs], samples)
@@ -71,8 +70,14 @@ def judge(claim: Claim, results: Results) -> Verdict:
         held, numbers = against_limit(samples[0], groups[0].cost_limit, claim.relation)
     else:
         held, numbers = compared(samples[0], samples[1], claim.relation)
-    reasons = [*missing, *_too_little(groups, samples)]
-    notes = _still_rising(groups) if claim.metric == "reward" else []
+    notes = []
+    for group, values in zip(groups, samples, strict=True):
+        if group.state != "finished":
+            reasons.append(f"{group.label} has {group.steps_text} real steps")
+        if len(values) < FEWEST_SEEDS:
+            reasons.append(f"{group.label} has {plural(len(values), 'seed')}")
+        if claim.metric == "reward" and still_rising(*group.curve("reward")):
+            notes.append(f"{group.label} still rises at its end")
     text = "; ".join([numbers, *reasons, *notes])
     return Verdict(claim.text, None if reasons else held, text)
 
@@ -103,17 +108,14 @@ def rises(setting: Sequence[float], samples: Sequence[np.ndarray]) -> tuple[bool
     order = np.argsort(setting)
     means = np.array([samples[i].mean() for i in order])
     xs = np.array(setting)[order]
-    rank = 0.0
-    if np.ptp(means) > 0:
-        rank = float(np.corrcoef(rankdata(xs), rankdata(means))[0, 1])
+    rank = float(np.asarray(spearmanr(xs, means))[0]) if np.ptp(means) > 0 else 0.0
     last, first = samples[order[-1]], samples[order[0]]
     low, high = map(float, interval(lambda p, q: mean(p) - mean(q), [last], [first]))
     numbers = (
         f"{_number(means[0])} at {xs[0]:g}, {_number(means[-1])} at {xs[-1]:g} "
         f"(rank correlation {rank:.2f}; {_difference(low, high)})"
     )
-    held = _decided(low, high, below=False)
-    return (held and rank > 0), numbers
+    return (_decided(low, high, below=False) and rank > 0), numbers
 
 
 def settled(steps: np.ndarray, curve: np.ndarray) -> float:
@@ -152,14 +154,15 @@ def time_for(rows: Rows, steps: int) -> float:
     return float(seconds[-1] + pace * (steps - xs[-1]))
 
 
-def _at_end(name: str) -> Callable[[Sequence[Group]], list[np.ndarray]]:
+def times(group: Group) -> np.ndarray:
+    """Seconds of each run of a group for the steps whose time the paper reports."""
+    return np.array([time_for(run.rows, TIMED_STEPS) for run in group.runs])
+
+
+def _at_end(groups: Sequence[Group], name: str) -> list[np.ndarray]:
     """A metric at the end: on fresh episodes if all runs have them, otherwise by epochs."""
-
-    def measure(groups: Sequence[Group]) -> list[np.ndarray]:
-        evaluated = all(run.result.evaluation for group in groups for run in group.runs)
-        return [group.final(name) if evaluated else group.by_epochs(name) for group in groups]
-
-    return measure
+    evaluated = all(run.evaluation for group in groups for run in group.runs)
+    return [group.final(name) if evaluated else group.by_epochs(name) for group in groups]
 
 
 def _rewards_by_then(groups: Sequence[Group]) -> list[np.ndarray]:
@@ -179,14 +182,12 @@ def _settling_steps(groups: Sequence[Group]) -> list[np.ndarray]:
 
 
 METRICS: dict[Metric, Callable[[Sequence[Group]], list[np.ndarray]]] = {
-    "reward": _at_end("reward"),
-    "cost": _at_end("cost"),
-    "violations": lambda groups: [group.violations for group in groups],
+    "reward": lambda groups: _at_end(groups, "reward"),
+    "cost": lambda groups: _at_end(groups, "cost"),
+    "violations": lambda groups: [group.final("violations") for group in groups],
     "reward by then": _rewards_by_then,
     "violations by then": _violations_by_then,
-    "seconds": lambda groups: [
-        np.array([time_for(run.rows, TIMED_STEPS) for run in group.runs]) for group in groups
-    ],
+    "seconds": lambda groups: [times(group) for group in groups],
     "settling steps": _settling_steps,
 }
 """Each measures the seeds [S] of several groups alike; `by then`: at the steps all have reached."""
@@ -197,22 +198,6 @@ def _decided(low: float, high: float, below: bool) -> bool | None:
     if high < 0:
         return below
     return not below if low > 0 else None
-
-
-def _too_little(groups: Sequence[Group], samples: Sequence[np.ndarray]) -> list[str]:
-    """Why runs cannot decide a claim: too few steps or seeds."""
-    reasons = []
-    for group, values in zip(groups, samples, strict=True):
-        if group.state != "finished":
-            reasons.append(f"{group.label} has {group.steps_text} real steps")
-        if len(values) < FEWEST_SEEDS:
-            reasons.append(f"{group.label} has {plural(len(values), 'seed')}")
-    return reasons
-
-
-def _still_rising(groups: Sequence[Group]) -> list[str]:
-    rising = [group.label for group in groups if still_rising(*group.curve("reward"))]
-    return [f"{label} still rises at its end" for label in rising]
 
 
 def _std(scores: Scores) -> Value:

@@ -2,22 +2,20 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from dataclasses import dataclass, replace
 
 from surefoot.experiments.job import Job
-from surefoot.experiments.results import Results
-from surefoot.paper.claims import TIMED_STEPS, Claim, judge, time_for
-from surefoot.report import statistics
-from surefoot.report.figures import draw_aggregates
+from surefoot.experiments.library import Results
+from surefoot.paper.claims import TIMED_STEPS, Claim, judge, times
+from surefoot.report.compare import over_tasks
 from surefoot.report.page import Section
-from surefoot.report.summary import normalised, units
-from surefoot.report.table import Table, slug, spread_of, with_interval
+from surefoot.report.table import Table, spread_of
 
-PPO_UNITS = {"reward": 20.0, "violations": 2e5}
-"""Unconstrained PPO on the Goal tasks, by which the paper divides."""
-PPO_TASKS = ("PointGoal", "CarGoal")
+PPO_UNITS = {
+    "reward": {"PointGoal": 20.0, "CarGoal": 20.0},
+    "violations": {"PointGoal": 2e5, "CarGoal": 2e5},
+}
+"""Unconstrained PPO, by which the paper divides."""
 VERDICTS = ("held", "not held", "undecided")
 
 
@@ -42,33 +40,15 @@ class Claims:
         return Section("The paper's claims", f"Of {len(verdicts)}: {text}.", (), (table,))
 
 
-def aggregates(
-    results: Results, title: str, jobs: Sequence[Job], unit: Sequence[Job], text: str
-) -> Section | None:
+def aggregates(results: Results, jobs: Sequence[Job], unit: Sequence[Job]) -> Section | None:
     """Reward and violations divided by those of the `unit` jobs (PPO), over all tasks."""
-    numbers = {group.label: group.number for group in results.groups(jobs)}
-    label = next((group.label for group in results.groups(unit)), None)
     groups = results.groups([*unit, *jobs])
-    figures, rows, tasks_used = [], [], {}
-    for name, what in (("reward", "normalised reward"), ("violations", "normalised violations")):
-        by_task = dict.fromkeys(PPO_TASKS, PPO_UNITS[name]) | units(groups, label, name)
-        scores, used = normalised(groups, name, by_task)
-        scores = {label: tasks for label, tasks in scores.items() if label in numbers}
-        if not scores:
-            continue
-        tasks_used |= dict.fromkeys(used)
-        figures.append(draw_aggregates(scores, what, results.folder / f"{slug(what)}.png", numbers))
-        for label_, tasks in scores.items():
-            values = (statistics.mean, statistics.median, statistics.iqm)
-            rows.append((label_, what, *(_estimate(statistic, tasks) for statistic in values)))
-    if not figures:
+    label = next((group.label for group in results.groups(unit)), "PPO")
+    section = over_tasks(groups, label, results.folder, PPO_UNITS, fewest=1)
+    if section is None:
         return None
-    head = ("algorithm", "score", "mean", "median", "IQM")
-    caption = (
-        f"With 95 % stratified-bootstrap intervals. Tasks: {', '.join(tasks_used)}. Algorithms "
-        "that are not finished on all of them are left out."
-    )
-    return Section(title, text, tuple(figures), (Table(head, tuple(rows), caption),))
+    text = f"{section.text} Where PPO was not run, the paper's numbers for it are used (reward 20, "
+    return replace(section, text=f"{text}200,000 violations).")
 
 
 def running_time(
@@ -80,13 +60,14 @@ def running_time(
         group = results.group(job)
         if group is None:
             continue
-        times = np.array([time_for(run.rows, TIMED_STEPS) for run in group.runs])
+        seconds = times(group)
         published = "-" if theirs is None else f"{theirs:,.0f} s"
-        ratio = "-" if theirs is None else f"{theirs / times.mean():,.1f} times"
+        ratio = "-" if theirs is None else f"{theirs / seconds.mean():,.1f} times"
         short = group.real_steps < TIMED_STEPS
         how = f"extrapolated from {group.real_steps:,} steps" if short else "measured"
-        time = f"{spread_of(times)} s"
-        rows.append((group.label, time, how, published, ratio, group.info.device))
+        rows.append(
+            (group.label, f"{spread_of(seconds)} s", how, published, ratio, group.info.device)
+        )
     if not rows:
         return None
     head = ("algorithm", f"{TIMED_STEPS:,} real steps", "how", "the paper", "faster", "machine")
@@ -107,8 +88,3 @@ def final_table(
         return None
     head = ("algorithm", "seeds", "real steps", "reward", "the paper's reward", "cost")
     return Section(title, text, (), (Table(head, rows, "Mean ± standard deviation over seeds."),))
-
-
-def _estimate(statistic: statistics.Statistic, tasks: Sequence[np.ndarray]) -> str:
-    low, high = statistics.interval(statistic, tasks)
-    return with_interval(float(statistic(tasks)), float(low), float(high), 3)

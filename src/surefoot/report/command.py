@@ -1,11 +1,10 @@
 """The command that repeats a run."""
 
 import shlex
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from surefoot.algorithms.algorithm import ALGORITHMS
+from surefoot.algorithms.algorithm import ALGORITHMS, Overrides
 from surefoot.core.config import flat
 from surefoot.envs.task import find_task
 from surefoot.runs.info import RunInfo
@@ -22,11 +21,11 @@ def train_command(
     task: str,
     algorithm: str,
     preset: str,
-    config: Any,
+    config: object,
     seeds: int,
     first: int,
     device: str,
-    task_options: Mapping[str, Any],
+    task_options: Overrides,
 ) -> list[str]:
     """The words of `surefoot train …`, with each setting that differs from the preset's.
 
@@ -64,7 +63,7 @@ def repeat_command(info: RunInfo) -> str:
     return shlex.join(words)
 
 
-def option(name: str, value: Any) -> list[str]:
+def option(name: str, value: object) -> list[str]:
     """A setting as the command line takes it: ppo.max_grad_norm as --ppo.max-grad-norm."""
     flag = name.replace("_", "-")
     if isinstance(value, bool):
@@ -73,6 +72,6 @@ def option(name: str, value: Any) -> list[str]:
     return [f"--{flag}", *map(str, value if isinstance(value, list | tuple) else [value])]
 
 
-def _listed(value: Any) -> Any:
+def _listed(value: object) -> object:
     """A value as JSON has it, without tuples."""
     return list(value) if isinstance(value, tuple) else value

@@ -1,7 +1,7 @@
 """Runs read from their folders, and groups of runs that differ only in their seeds."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TypedDict
@@ -9,7 +9,6 @@ from typing import TypedDict
 import numpy as np
 
 from surefoot.core.config import check_values
-from surefoot.report.curves import Rows, by_step
 from surefoot.report.statistics import share_within
 from surefoot.report.table import with_note
 from surefoot.runs.checkpoint import Damaged
@@ -17,6 +16,8 @@ from surefoot.runs.folder import RunFolder
 from surefoot.runs.info import RunInfo, read_info
 from surefoot.runs.listing import is_run
 
+Rows = Sequence[Mapping[str, float]]
+"""Rows of metrics.csv: one per seed and epoch."""
 LAST_EPOCHS = 5
 """Epochs that stand for the end of a run without an evaluation; at most half of all epochs."""
 
@@ -32,48 +33,21 @@ class SeedEvaluation(TypedDict):
 
 
 @dataclass(frozen=True)
-class Result:
-    """The parts of result.json that reports use."""
-
-    seconds: float | None = None
-    failed: str | None = None
-    episodes: int | None = None
-    """Fresh episodes of the evaluation of each seed; None without an evaluation."""
-    evaluation: tuple[SeedEvaluation, ...] = ()
-    known: list[str] = field(default_factory=list)
-    """Known parts, which early versions recorded here."""
-
-
-@dataclass(frozen=True)
 class RunData:
     """One run's folder, read and checked."""
 
     path: Path
     info: RunInfo
     rows: Rows
-    result: Result = Result()
-    ended: bool = False
-    """Whether training has ended, and `result` holds its result."""
-    cut_from: int | None = None
-    """Real steps requested of the whole run, if this is only its start; see `cut`."""
-
-    @property
-    def state(self) -> str:
-        """finished, failed or unfinished."""
-        if self.result.failed is not None:
-            return "failed"
-        return "finished" if self.ended else "unfinished"
-
-    @property
-    def known(self) -> list[str]:
-        """Parts of the environment that the model knows."""
-        return self.info.known or self.result.known
-
-    @property
-    def seconds(self) -> float:
-        """Wall clock of the run; all its seeds train side by side."""
-        seconds = self.result.seconds
-        return self.rows[-1]["seconds"] if seconds is None else seconds
+    seconds: float
+    """Wall clock of the run; all its seeds train side by side."""
+    state: str = "unfinished"
+    """finished, failed or unfinished."""
+    error: str | None = None
+    """Why it failed."""
+    episodes: int | None = None
+    """Fresh episodes of the evaluation of each seed; None without an evaluation."""
+    evaluation: tuple[SeedEvaluation, ...] = ()
 
     @cached_property
     def real_steps(self) -> int:
@@ -81,21 +55,13 @@ class RunData:
         seeds = self.info.seeds
         return int(min(max(r["steps"] for r in self.rows if r["seed"] == s) for s in seeds))
 
-    def cut(self, steps: int) -> "RunData":
-        """The run as if only `steps` real steps had been requested.
-
-        Later epochs are left out, and so is the evaluation at the end. A run that was not requested
-        to be longer, or has not reached `steps`, is returned as it is.
-        """
-        if steps >= self.info.steps or steps > self.real_steps:
-            return self
-        # Training stops after the epoch that reaches the requested steps.
-        end = min(row["steps"] for row in self.rows if row["steps"] >= steps)
-        rows = [row for row in self.rows if row["steps"] <= end]
-        info = replace(self.info, config={**self.info.config, "steps": steps})
-        result = Result(rows[-1]["seconds"], known=self.known)
-        cut_from = self.info.steps
-        return replace(self, info=info, rows=rows, result=result, ended=True, cut_from=cut_from)
+    @property
+    def measured_on(self) -> str:
+        """What reward and cost at the end are measured on."""
+        if self.episodes is not None:
+            return f"{self.episodes} fresh episodes"
+        epochs = len(_last([row for row in self.rows if row["seed"] == self.info.seeds[0]]))
+        return "the last epoch" if epochs == 1 else f"the last {epochs} epochs"
 
 
 @dataclass(frozen=True)
@@ -117,16 +83,13 @@ class Group:
 
     @property
     def state(self) -> str:
-        """failed or unfinished if one of the runs is, or is too short; otherwise finished."""
+        """failed or unfinished if one of the runs is, longer than requested, or finished."""
         states = {run.state for run in self.runs}
-        if "failed" in states:
-            return "failed"
-        short = self.real_steps < self.requested_steps
-        return "unfinished" if short or "unfinished" in states else "finished"
-
-    @property
-    def requested_steps(self) -> int:
-        return self.info.steps if self.requested is None else self.requested
+        for state in ("failed", "unfinished"):
+            if state in states:
+                return state
+        steps = self.info.steps - (self.requested or self.info.steps)
+        return "finished" if not steps else "longer" if steps > 0 else "unfinished"
 
     @property
     def shown(self) -> str:
@@ -139,18 +102,10 @@ class Group:
     @property
     def steps_text(self) -> str:
         """Real steps, and how many were requested if that differs."""
-        if self.state != "finished":
-            return f"{self.real_steps:,} of {self.requested_steps:,}"
-        return f"{self.real_steps:,}{' of a longer run' * self.is_cut}"
-
-    @property
-    def is_cut(self) -> bool:
-        """Whether some of the runs are longer than shown here."""
-        return any(run.cut_from is not None for run in self.runs)
-
-    @property
-    def algorithm(self) -> str:
-        return self.info.algorithm
+        if self.state == "finished":
+            return f"{self.real_steps:,}"
+        word = "instead of" if self.state == "longer" else "of"
+        return f"{self.real_steps:,} {word} {self.requested or self.info.steps:,}"
 
     @property
     def cost_limit(self) -> float:
@@ -179,33 +134,29 @@ class Group:
     @property
     def measured_on(self) -> str:
         """What reward and cost at the end are measured on."""
-        return " or ".join(dict.fromkeys(_measured_on(run) for run in self.runs))
+        return " or ".join(dict.fromkeys(run.measured_on for run in self.runs))
 
     def curve(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Real steps [E] and a metric's values [E, S]."""
         return by_step(self.rows, name)
 
     def final(self, name: str) -> np.ndarray:
-        """reward, cost, within_limit or cost_cvar of each seed [S] at the end.
+        """reward, cost, within_limit, cost_cvar or violations of each seed [S] at the end.
 
-        Measured on fresh episodes if the run was evaluated. Otherwise reward and cost are means of
-        the last epochs, and the others are NaN.
+        Violations are the real steps with a cost in all of training. Others are measured on fresh
+        episodes if the run was evaluated. Otherwise reward and cost are means of the last epochs,
+        and the rest is NaN.
         """
-        evaluated: dict[int, float] = {
-            one["seed"]: one[name] for run in self.runs for one in run.result.evaluation
-        }
-        rows = zip(self.seeds, self._by_seed, strict=True)
-        return np.array([evaluated.get(seed, _end(some, name)) for seed, some in rows], float)
+        if name == "violations":
+            return np.array([rows[-1][name] for rows in self._by_seed])
+        values = dict(zip(self.seeds, self.by_epochs(name), strict=True))
+        values |= {one["seed"]: one[name] for run in self.runs for one in run.evaluation}
+        return np.array(list(values.values()), float)
 
     def by_epochs(self, name: str, steps: int | None = None) -> np.ndarray:
         """The mean of a metric over the last epochs of each seed [S], up to `steps` real steps."""
         within = lambda row: steps is None or row["steps"] <= steps
         return np.array([_end([r for r in rows if within(r)], name) for rows in self._by_seed])
-
-    @property
-    def violations(self) -> np.ndarray:
-        """Real steps of each seed [S] that had a cost, over all of training."""
-        return np.array([rows[-1]["violations"] for rows in self._by_seed])
 
     @property
     def epochs_within(self) -> float:
@@ -238,30 +189,8 @@ def load_run(path: str | Path) -> RunData:
         raise ValueError(f"{path} has no finished epoch yet")
     if {row["seed"] for row in rows} != set(info.seeds):
         raise Damaged(f"{folder.path / 'metrics.csv'} is damaged: its seeds are not the run's")
-    result = load_result(folder, info)
-    return RunData(folder.path, info, rows, result or Result(), result is not None)
-
-
-def load_result(folder: RunFolder, info: RunInfo) -> Result | None:
-    """result.json of a run; None if the run has not ended, `Damaged` if a value is invalid."""
-    path = folder.path / "result.json"
-    if not path.exists():
-        return None
-    values = folder.read_json("result.json")
-    try:
-        values = {"seconds": None, "failed": None, "known": [], **values}
-        check_values(values, {"seconds": float | None, "failed": str | None, "known": list[str]})
-        episodes, rows = None, []
-        if "evaluation" in values:
-            check_values(values["evaluation"], {"episodes": int, "seeds": list[dict]})
-            episodes, rows = values["evaluation"]["episodes"], values["evaluation"]["seeds"]
-            for row in rows:
-                check_values(row, SeedEvaluation.__annotations__)
-            if [row["seed"] for row in rows] != info.seeds:
-                raise ValueError("its seeds are not the run's")
-    except (ValueError, TypeError, AttributeError) as error:
-        raise Damaged(f"{path} is damaged: {error}") from None
-    return Result(values["seconds"], values["failed"], episodes, tuple(rows), values["known"])
+    run = RunData(folder.path, info, rows, rows[-1]["seconds"])
+    return _with_result(run, folder) if (folder.path / "result.json").exists() else run
 
 
 def load_runs(paths: Iterable[str | Path]) -> tuple[list[RunData], list[str]]:
@@ -275,11 +204,28 @@ def load_runs(paths: Iterable[str | Path]) -> tuple[list[RunData], list[str]]:
     return runs, problems
 
 
-def _measured_on(run: RunData) -> str:
-    if run.result.episodes is not None:
-        return f"{run.result.episodes} fresh episodes"
-    epochs = len(_last([row for row in run.rows if row["seed"] == run.info.seeds[0]]))
-    return "the last epoch" if epochs == 1 else f"the last {epochs} epochs"
+def _with_result(run: RunData, folder: RunFolder) -> RunData:
+    """A run with what its result.json holds; `Damaged` if a value is invalid."""
+    values = {"seconds": None, "failed": None, "known": [], **folder.read_json("result.json")}
+    try:
+        check_values(values, {"seconds": float | None, "failed": str | None, "known": list[str]})
+        evaluation = values.get("evaluation", {"episodes": 0, "seeds": []})
+        check_values(evaluation, {"episodes": int, "seeds": list[dict]})
+        for row in evaluation["seeds"]:
+            check_values(row, SeedEvaluation.__annotations__)
+        if "evaluation" in values and [r["seed"] for r in evaluation["seeds"]] != run.info.seeds:
+            raise ValueError("its seeds are not the run's")
+    except (ValueError, TypeError, AttributeError) as error:
+        raise Damaged(f"{folder.path / 'result.json'} is damaged: {error}") from None
+    return replace(
+        run,
+        info=replace(run.info, known=run.info.known or values["known"]),  # of early versions
+        seconds=run.seconds if values["seconds"] is None else values["seconds"],
+        state="finished" if values["failed"] is None else "failed",
+        error=values["failed"],
+        episodes=evaluation["episodes"] or None,
+        evaluation=tuple(evaluation["seeds"]),
+    )
 
 
 def _end(rows: Rows, name: str) -> float:
@@ -291,3 +237,19 @@ def _end(rows: Rows, name: str) -> float:
 def _last(rows: Rows) -> Rows:
     """The last epochs of one seed."""
     return rows[-min(LAST_EPOCHS, max(1, len(rows) // 2)) :]
+
+
+def by_step(rows: Rows, name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Real steps [E] and the values [E, S] of a metric for each seed.
+
+    The steps are those of the first seed that all seeds have reached; values between the epochs of
+    another seed are interpolated.
+    """
+    seeds = sorted({row["seed"] for row in rows})
+    table = [[r for r in rows if r["seed"] == seed and np.isfinite(r[name])] for seed in seeds]
+    if not all(table):
+        return np.zeros(0), np.zeros((0, len(seeds)))
+    points = [np.array([(r["steps"], r[name]) for r in one]) for one in table]
+    first, last = max(p[0, 0] for p in points), min(p[-1, 0] for p in points)
+    steps = np.array([x for x in points[0][:, 0] if first <= x <= last])
+    return steps, np.array([np.interp(steps, p[:, 0], p[:, 1]) for p in points]).T

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 
-from surefoot.report.curves import COLOURS, GREY, plt, tidy
+from surefoot.report.figures import COLOURS, GREY, plt, tidy
 from surefoot.world.diagnostics import Trial
 
 MAX_DOTS = 2000
@@ -25,12 +25,21 @@ def draw_diagnosis(
     largest = int(np.argmax(real[-1].mean(0)))
     real, imagined, name = real[..., largest], imagined[..., largest], cost_names[largest]
     error = np.concatenate([trial.error for trial in trials], 1)
-    counted = np.concatenate([trial.counted for trial in trials], 1)
-    _draw_errors(axes[0], error, counted)
-    _draw_cumulative(axes[1], real, imagined, name)
-    _draw_rollouts(axes[2], real[-1], imagined[-1], len(real), name)
+    _draw_errors(axes[0], error, np.concatenate([trial.counted for trial in trials], 1))
+    for colour, label, costs in ((COLOURS[6], "real", real), (COLOURS[1], "imagined", imagined)):
+        axes[1].plot(np.arange(1, len(real) + 1), costs.mean(1), color=colour, lw=1.6, label=label)
+    axes[1].set(xlabel="steps", ylabel=f"mean cost so far ({name})")
+    some = slice(None, None, -(-real.shape[1] // MAX_DOTS))
+    most = max(real[-1].max(), imagined[-1].max(), 1e-9) * 1.05
+    axes[2].plot([0, most], [0, most], color=GREY, ls="--", lw=1)
+    dots = {"color": COLOURS[1], "ms": 4, "alpha": 0.25, "mew": 0}
+    axes[2].plot(real[-1][some], imagined[-1][some], ".", **dots)
+    axes[2].set(xlabel=f"real cost of {len(real)} steps ({name})", ylabel="imagined cost")
     for axis in axes:
         tidy(axis)
+    for axis in axes[:2]:
+        axis.set_xlim(left=0)
+        axis.legend(frameon=False, fontsize=7)
     figure.suptitle(title, fontsize=10)
     figure.savefig(path, dpi=160)
     plt.close(figure)
@@ -47,31 +56,5 @@ def _draw_errors(axis: Axes, error: np.ndarray, counted: np.ndarray) -> None:
     axis.fill_between(steps, low, high, color=COLOURS[0], alpha=0.18, lw=0, label="middle 80 %")
     axis.plot(steps, median, color=COLOURS[0], lw=1.2, ls=":", label="median rollout")
     axis.plot(steps, rms, color=COLOURS[0], lw=1.6, label="all (RMSE)")
-    axis.set_xlabel("imagined steps")
-    axis.set_ylabel("error of features / their spread")
-    axis.set_xlim(left=0)
+    axis.set(xlabel="imagined steps", ylabel="error of features / their spread")
     axis.set_ylim(bottom=0)
-    axis.legend(frameon=False, fontsize=7)
-
-
-def _draw_cumulative(axis: Axes, real: np.ndarray, imagined: np.ndarray, name: str) -> None:
-    """Mean cumulative cost of rollouts [H, B]."""
-    steps = np.arange(1, len(real) + 1)
-    for colour, label, values in ((COLOURS[6], "real", real), (COLOURS[1], "imagined", imagined)):
-        axis.plot(steps, values.mean(1), color=colour, lw=1.6, label=label)
-    axis.set_xlabel("steps")
-    axis.set_ylabel(f"mean cost so far ({name})")
-    axis.set_xlim(left=0)
-    axis.legend(frameon=False, fontsize=7)
-
-
-def _draw_rollouts(
-    axis: Axes, real: np.ndarray, imagined: np.ndarray, horizon: int, name: str
-) -> None:
-    """Cost [B] of each rollout over the whole horizon."""
-    some = slice(None, None, -(-len(real) // MAX_DOTS))
-    most = max(real.max(), imagined.max(), 1e-9) * 1.05
-    axis.plot([0, most], [0, most], color=GREY, ls="--", lw=1)
-    axis.plot(real[some], imagined[some], ".", color=COLOURS[1], ms=4, alpha=0.25, mew=0)
-    axis.set_xlabel(f"real cost of {horizon} steps ({name})")
-    axis.set_ylabel("imagined cost")

@@ -6,138 +6,185 @@ stores its caption (see `caption_of`), which a page shows below it.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import cycle
 from pathlib import Path
-from typing import Any
 
+import matplotlib
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from PIL import Image
 
-from surefoot.report import statistics
-from surefoot.report.curves import GREY, LABELS, count, finish_curves, plot_curve, plt, style, tidy
-from surefoot.report.data import Group
-from surefoot.report.table import duration, plural
+from surefoot.report.data import Group, Rows, by_step
+from surefoot.report.statistics import Statistic, band, interval, mean
+from surefoot.report.table import plural
 
+# Okabe and Ito's palette.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+DASHES = ("-", "--", ":", "-.")
+GREY = "#444444"
+LABELS = {
+    "reward": "episode reward", "cost": "episode cost", "violations": "violations so far",
+    "model_error": "validation error of the model",
+}  # fmt: skip
 WIDTH = 3.5  # inches
-STYLE: dict[Any, Any] = {
+LOG_RATIO = 5.0
+"""Curves whose lengths differ by a larger factor are drawn over the logarithm of steps."""
+STYLE = {
     "font.size": 8, "axes.titlesize": 8, "axes.labelsize": 8, "xtick.labelsize": 8,
     "ytick.labelsize": 8, "legend.fontsize": 7, "axes.linewidth": 0.6, "xtick.major.width": 0.6,
     "ytick.major.width": 0.6, "pdf.fonttype": 42,
 }  # fmt: skip
-ByLabel = Mapping[str, Sequence[np.ndarray]]
-"""Scores by label: an array [S] per task."""
-Numbers = Mapping[str, int] | None
-"""Index of each label, which selects its style; by default in the order of the labels."""
-AGGREGATES = (("mean", "o"), ("median", "s"), ("iqm", "D"))
+MARKERS = "osD"
+Estimate = tuple[Statistic, Sequence[np.ndarray]]
+"""A statistic and the scores [S] of each task that it is computed from."""
+
+
+def draw_curve(rows: Rows, cost_limit: float, title: str, path: Path) -> Path:
+    """Draw reward and cost of one run side by side."""
+    figure, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
+    axes[1].axhline(cost_limit, color=GREY, ls="--", lw=1)  # first, so that the axis includes it
+    for axis, name in zip(axes, ("reward", "cost"), strict=True):
+        plot_curve(axis, rows, name)
+        finish_curves(axis, name)
+    axes[1].annotate(
+        f"limit {cost_limit:g}", (1, cost_limit), xycoords=("axes fraction", "data"),
+        xytext=(-3, 3), textcoords="offset points", ha="right", fontsize=8, color=GREY,
+    )  # fmt: skip
+    figure.suptitle(title, fontsize=10)
+    # Tight: the layout may change the ticks after it has reserved room for their labels.
+    figure.savefig(path, dpi=160, bbox_inches="tight", pad_inches=0.05)
+    plt.close(figure)
+    return path
+
+
+def plot_curve(axis: Axes, rows: Rows, name: str, label: str = "", number: int = 0) -> None:
+    """Plot a metric's mean over seeds and its 95 % bootstrap interval; see `style`."""
+    colour, dashes = style(number)
+    steps, values = by_step(rows, name)
+    marker = "." if len(steps) < 8 else ""
+    axis.plot(
+        steps, values.mean(1), dashes, color=colour, label=label or None, lw=1.5, marker=marker,
+        ms=4,
+    )  # fmt: skip
+    if values.shape[1] > 1 and len(steps):
+        low, high = band(values)
+        axis.fill_between(steps, low, high, color=colour, alpha=0.18, lw=0)
+
+
+def finish_curves(axis: Axes, name: str, log_steps: bool = False) -> None:
+    """Set labels, scales and bounds of an axis with learning curves."""
+    axis.set_xlabel("real steps")
+    axis.set_ylabel(LABELS.get(name, name))
+    if log_steps:
+        axis.set_xscale("log")
+    else:
+        axis.set_xlim(left=0)
+    if name == "violations" and log_steps:
+        axis.set_yscale("log", nonpositive="mask")
+    elif name != "reward":
+        axis.set_ylim(bottom=-0.02 * axis.get_ylim()[1])  # keeps 0 off the axis line
+    else:
+        crop_start(axis)
+    axis.xaxis.set_major_formatter(count)
+    axis.yaxis.set_major_formatter(count)
+    tidy(axis)
+
+
+def crop_start(axis: Axes) -> None:
+    """Crop the y axis if the first points of the curves would take most of it.
+
+    At most a tenth of the points is cropped, and only if the others need less than a third.
+    """
+    lines = [np.asarray(line.get_ydata(), float) for line in axis.get_lines()]
+    values = np.concatenate([line for line in lines if len(line) > 2] or [np.zeros(1)])
+    least, low, high = values.min(), np.quantile(values, 0.1), values.max()
+    if high - low < (high - least) / 3:
+        margin = 0.1 * (high - low)
+        axis.set_ylim(float(low - margin), float(high + margin))
+        axis.annotate(
+            "first values lie lower", (0.98, 0.02), xycoords="axes fraction", ha="right",
+            fontsize=8, color=GREY,
+        )  # fmt: skip
+
+
+def style(number: int) -> tuple[str, str]:
+    """Colour and dashes of curve `number`; all pairs differ until they repeat."""
+    return COLOURS[number % len(COLOURS)], DASHES[number // len(COLOURS) % len(DASHES)]
+
+
+def count(x: float, _: float | None = None) -> str:
+    """A large number in short, for ticks."""
+    for size, letter in ((1e6, "M"), (1e3, "k")):
+        if abs(x) >= size:
+            return f"{x / size:g}{letter}"
+    return f"{x:g}"
+
+
+def tidy(axis: Axes) -> None:
+    """Remove the upper and right border and add a light grid."""
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.grid(alpha=0.25, lw=0.6)
+    axis.set_axisbelow(True)
 
 
 def draw_curves(
-    groups: Sequence[Group],
-    name: str,
-    path: Path,
-    log_steps: bool = False,
-    lines: Mapping[str, float] | None = None,
+    groups: Sequence[Group], name: str, path: Path, reward_level: tuple[str, float] | None = None
 ) -> Path:
-    """Learning curves of one metric; `lines` are horizontal lines by their labels."""
-    task = groups[0].task
-    what = LABELS.get(name, name)
+    """Learning curves of one metric; `reward_level` labels a line in the figure of the reward.
+
+    Groups whose lengths differ much are drawn over the logarithm of steps.
+    """
+    lengths = [group.real_steps for group in groups]
+    log_steps = max(lengths) > LOG_RATIO * min(lengths)
+    task, what = groups[0].task, LABELS.get(name, name)
     caption = f"{task}: {what} over real steps. Mean over seeds with its 95 % bootstrap interval."
-    with panel(path, caption, height=2.3) as axis:
+    with panel(path, caption, task) as axis:
         for group in groups:
             plot_curve(axis, group.rows, name, group.shown, group.number)
         finish_curves(axis, name, log_steps)
-        axis.set_title(task)
         for limit in sorted({group.cost_limit for group in groups}) if name == "cost" else ():
             axis.axhline(limit, color=GREY, ls="--", lw=1, label=f"limit {limit:g}")
-        for dots, (label, level) in zip(cycle((":", "-.")), (lines or {}).items(), strict=False):
-            axis.axhline(level, color=GREY, ls=dots, lw=1.2, label=label)
+        if reward_level is not None and name == "reward":
+            label, level = reward_level
+            axis.axhline(level, color=GREY, ls=":", lw=1.2, label=label)
         legend(axis)
     return path
 
 
-def draw_aggregates(scores: ByLabel, what: str, path: Path, numbers: Numbers = None) -> Path:
-    """Mean, median and interquartile mean over tasks and runs, with their intervals."""
-    caption = (
-        f"{what.capitalize()}: mean, median and interquartile mean with 95 % stratified-bootstrap "
-        "intervals."
-    )
-    with panel(path, caption, rows=len(scores), of_rows=0.5) as axis:
-        for row, (label, tasks) in enumerate(scores.items()):
-            colour, _ = style((numbers or {}).get(label, row))
-            for shift, (name, marker) in zip((-0.22, 0, 0.22), AGGREGATES, strict=True):
-                statistic = getattr(statistics, name)
-                _point(axis, row + shift, statistic, tasks, colour, marker)
-        for name, marker in AGGREGATES:
-            shown = name.upper() if name == "iqm" else name
-            axis.plot([], [], marker, color=GREY, ms=4, label=shown)
-        _name_rows(axis, list(scores))
-        if min(task.min() for tasks in scores.values() for task in tasks) >= 0:
+def draw_points(
+    rows: Mapping[str, tuple[int, Sequence[Estimate]]],
+    kinds: Sequence[str],
+    what: str,
+    caption: str,
+    path: Path,
+    title: str = "",
+    limits: Sequence[float] = (),
+) -> Path:
+    """Estimates with their intervals: a row for each label, which has a number (see `style`).
+
+    `kinds` names the estimates of a row; `limits` are vertical lines.
+    """
+    with panel(path, caption, title, list(rows)) as axis:
+        for row, (number, estimates) in enumerate(rows.values()):
+            shifts = 0.2 * (np.arange(len(kinds)) - (len(kinds) - 1) / 2)
+            for y, marker, (statistic, tasks) in zip(
+                row + shifts, MARKERS, estimates, strict=False
+            ):
+                bounds = [float(bound) for bound in interval(statistic, tasks)]
+                colour = style(number)[0]
+                axis.plot(bounds, [y, y], color=colour, lw=2.2, alpha=0.4, solid_capstyle="butt")
+                value = float(statistic(tasks))
+                axis.plot([value], [y], marker, color=colour, ms=4, clip_on=False)
+        for kind, marker in zip(kinds, MARKERS, strict=False):
+            axis.plot([], [], marker, color=GREY, ms=4, label=kind)
+        for limit in limits:
+            axis.axvline(limit, color=GREY, ls="--", lw=1, label=f"limit {limit:g}")
+        if axis.get_xlim()[0] < 0 <= axis.dataLim.x0:
             axis.set_xlim(left=-0.03 * axis.get_xlim()[1])  # shows a marker at 0 in full
         axis.set_xlabel(what)
         legend(axis, 3)
-    return path
-
-
-def draw_profiles(scores: ByLabel, what: str, path: Path, numbers: Numbers = None) -> Path:
-    """Performance profiles: the share of runs above each score."""
-    caption = f"Share of runs above each level of {what}, with 95 % stratified-bootstrap bands."
-    every = np.concatenate([task for tasks in scores.values() for task in tasks])
-    levels = np.linspace(min(0.0, every.min()), every.max() * 1.05, 101)
-    of = lambda drawn: statistics.profile(drawn, levels)
-    with panel(path, caption, height=2.3) as axis:
-        for row, (label, tasks) in enumerate(scores.items()):
-            colour, dashes = style((numbers or {}).get(label, row))
-            shares = statistics.profile(tasks, levels)
-            axis.plot(levels, shares, dashes, color=colour, lw=1.5, label=label)
-            low, high = statistics.interval(of, tasks, resamples=2000)
-            axis.fill_between(levels, low, high, color=colour, alpha=0.18, lw=0)
-        axis.set_xlabel(what)
-        axis.set_ylabel("share of runs above")
-        axis.set_ylim(-0.02, 1.02)
-        legend(axis)
-    return path
-
-
-def draw_cvar(groups: Sequence[Group], path: Path) -> Path:
-    """Mean cost of fresh episodes, and of the worst tenth of them."""
-    caption = (
-        f"{groups[0].task}: mean cost of fresh episodes, and of the worst tenth of them (CVaR). "
-        "Mean over seeds with its 95 % bootstrap interval."
-    )
-    kinds = (("cost", "o", "all episodes"), ("cost_cvar", "^", "worst tenth"))
-    with panel(path, caption, rows=len(groups), of_rows=0.42) as axis:
-        for row, group in enumerate(groups):
-            colour, _ = style(group.number)
-            for shift, (name, marker, _) in zip((-0.14, 0.14), kinds, strict=True):
-                values = [group.final(name)]
-                _point(axis, row + shift, statistics.mean, values, colour, marker)
-        for _, marker, label in kinds:
-            axis.plot([], [], marker, color=GREY, ms=4, label=label)
-        for limit in sorted({group.cost_limit for group in groups}):
-            axis.axvline(limit, color=GREY, ls="--", lw=1, label=f"limit {limit:g}")
-        _name_rows(axis, [group.shown for group in groups])
-        axis.set_xlim(left=0)
-        axis.set_xlabel("episode cost")
-        axis.set_title(groups[0].task)
-        legend(axis, 3)
-    return path
-
-
-def draw_wall_clock(groups: Sequence[Group], path: Path) -> Path:
-    """Wall clock of a run of each group."""
-    several = any(len(group.runs) > 1 for group in groups)
-    caption = f"{groups[0].task}: wall clock of a run, whose seeds train side by side"
-    caption += "; the mean over runs where a group has several." if several else "."
-    with panel(path, caption, rows=len(groups), of_rows=0.36) as axis:
-        for row, group in enumerate(groups):
-            axis.barh(row, group.seconds, 0.6, color=style(group.number)[0], alpha=0.85)
-            sizes = sorted({len(run.info.seeds) for run in group.runs})
-            few = "" if len(sizes) == 1 else f"{sizes[0]} to "
-            _remark(axis, row, f"{duration(group.seconds)}, {few}{plural(sizes[-1], 'seed')}")
-        _name_rows(axis, [group.shown for group in groups])
-        axis.set_xlabel("wall clock (s)")
-        axis.set_title(groups[0].task)
     return path
 
 
@@ -147,22 +194,54 @@ def draw_sample_efficiency(groups: Sequence[Group], reward: float, path: Path) -
         f"{groups[0].task}: real steps until the first epoch with a reward of {reward:.1f}. One "
         "dot per seed that reached it; the bar is their median."
     )
-    with panel(path, caption, rows=len(groups), of_rows=0.42) as axis:
+    with panel(path, caption, groups[0].task, [group.shown for group in groups]) as axis:
         for row, group in enumerate(groups):
             colour, _ = style(group.number)
             steps = group.first_reaching(reward)
             reached = steps[np.isfinite(steps)]
-            heights = np.full(len(reached), row)
-            axis.plot(reached, heights, "o", color=colour, ms=4, alpha=0.5, mew=0)
+            axis.plot(reached, [row] * len(reached), "o", color=colour, ms=4, alpha=0.5, mew=0)
             if len(reached):
                 axis.plot([np.median(reached)], [row], "|", color=colour, ms=14, mew=2)
-            _remark(axis, row, f"{len(reached)} of {plural(len(steps), 'seed')}")
-        _name_rows(axis, [group.shown for group in groups])
+            axis.annotate(
+                f"{len(reached)} of {plural(len(steps), 'seed')}", (1, row), xytext=(3, 0),
+                xycoords=("axes fraction", "data"), textcoords="offset points", va="center",
+                fontsize=7, color=GREY,
+            )  # fmt: skip
         axis.set_xscale("log")
         axis.margins(x=0.08)
         axis.xaxis.set_major_formatter(count)
         axis.set_xlabel(f"real steps to a reward of {reward:.1f}")
-        axis.set_title(groups[0].task)
+    return path
+
+
+def draw_setting(
+    groups: Sequence[tuple[float, Group]], setting: str, name: str, path: Path
+) -> Path:
+    """Reward or cost at the end for each value of a setting: seeds, mean and interval."""
+    groups = sorted(groups, key=lambda pair: pair[0])
+    xs = [value for value, _ in groups]
+    finals = [group.final(name) for _, group in groups]
+    task, limit = groups[0][1].task, groups[0][1].cost_limit
+    caption = (
+        f"{task}: {name} at the end for each {setting}. One dot per seed; the line is the mean, "
+        "with its 95 % bootstrap interval."
+    )
+    with panel(path, caption, task) as axis:
+        for x, values in zip(xs, finals, strict=True):
+            axis.plot([x] * len(values), values, ".", color=GREY, ms=4, alpha=0.6)
+        low, high = np.array([interval(mean, [values]) for values in finals]).T
+        means = [values.mean() for values in finals]
+        axis.plot(xs, means, "o-", color=COLOURS[0], ms=4, lw=1.5, label="mean over seeds")
+        axis.vlines(xs, low, high, color=COLOURS[0], lw=2.2, alpha=0.5)
+        if name == "cost":
+            axis.axhline(limit, color=GREY, ls="--", lw=1, label=f"limit {limit:g}")
+            axis.set_ylim(bottom=0)
+        axis.set_xscale("log")
+        axis.set_xticks(xs, [f"{x:g}" for x in xs])
+        axis.minorticks_off()
+        axis.set_xlabel(setting)
+        axis.set_ylabel(f"episode {name}")
+        legend(axis)
     return path
 
 
@@ -173,15 +252,21 @@ def caption_of(path: Path) -> str:
 
 
 @contextmanager
-def panel(
-    path: Path, caption: str, height: float = 0.0, rows: int = 0, of_rows: float = 0.0
-) -> Iterator[Axes]:
-    """An axis at column width; the figure is written if the block ends without an error."""
-    with plt.rc_context(STYLE):
-        size = (WIDTH, height or 0.75 + rows * of_rows)
+def panel(path: Path, caption: str, title: str, rows: Sequence[str] = ()) -> Iterator[Axes]:
+    """An axis at column width; the figure is written if the block ends without an error.
+
+    `rows` are the labels of rows at y = 0, 1, …; without them the figure has a fixed height.
+    """
+    with plt.rc_context(STYLE):  # type: ignore[arg-type]
+        size = (WIDTH, 0.75 + 0.45 * len(rows) if rows else 2.3)
         figure, axis = plt.subplots(figsize=size, layout="constrained")
         try:
             yield axis
+            axis.set_title(title)
+            if rows:
+                axis.set_yticks(range(len(rows)), [row.replace(" (", "\n(", 1) for row in rows])
+                axis.set_ylim(len(rows) - 0.5, -0.5)
+                axis.tick_params(axis="y", length=0)
             tidy(axis)
             path.parent.mkdir(parents=True, exist_ok=True)
             figure.savefig(path, dpi=240, metadata={"Description": caption})
@@ -205,38 +290,3 @@ def legend(axis: Axes, columns: int = 2) -> None:
         legend(axis, columns - 1)
     else:
         figure.set_figheight(figure.get_figheight() + size.height / figure.dpi)
-
-
-def _point(
-    axis: Axes,
-    row: float,
-    statistic: statistics.Statistic,
-    tasks: Sequence[np.ndarray],
-    colour: str,
-    marker: str,
-) -> None:
-    """Draw a statistic and its interval as a point with a line through it."""
-    low, high = statistics.interval(statistic, tasks)
-    axis.plot(
-        [float(low), float(high)],
-        [row, row],
-        color=colour,
-        lw=2.2,
-        alpha=0.4,
-        solid_capstyle="butt",
-    )
-    axis.plot([float(statistic(tasks))], [row], marker, color=colour, ms=4, clip_on=False)
-
-
-def _remark(axis: Axes, row: int, text: str) -> None:
-    """Write a text beside a row, right of the axis."""
-    axis.annotate(
-        text, (1, row), xycoords=("axes fraction", "data"), xytext=(3, 0),
-        textcoords="offset points", va="center", fontsize=7, color=GREY,
-    )  # fmt: skip
-
-
-def _name_rows(axis: Axes, labels: list[str]) -> None:
-    axis.set_yticks(range(len(labels)), [label.replace(" (", "\n(", 1) for label in labels])
-    axis.set_ylim(len(labels) - 0.5, -0.5)
-    axis.tick_params(axis="y", length=0)

@@ -4,9 +4,8 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from surefoot.algorithms.algorithm import ALGORITHMS
+from surefoot.algorithms.algorithm import ALGORITHMS, Preset
 from surefoot.core.config import changed, flat
 from surefoot.report.data import Group, RunData
 from surefoot.report.table import with_note
@@ -56,7 +55,9 @@ def label_of(info: RunInfo) -> str:
         return with_note(info.algorithm, "" if info.preset == "default" else info.preset)
     several = len(algorithm.presets) > 1 or info.preset != "default"
     label = with_note(algorithm.title, info.preset if several else "")
-    return with_note(label, "" if keeps_limit(info) or not _keeps_by_default(info) else "no limit")
+    default = algorithm.presets.get("default", Preset()).settings
+    by_default = algorithm.keeps_limit(changed(algorithm.config(), default))
+    return with_note(label, "no limit" if by_default and not keeps_limit(info) else "")
 
 
 def keeps_limit(info: RunInfo) -> bool:
@@ -65,14 +66,6 @@ def keeps_limit(info: RunInfo) -> bool:
         return ALGORITHMS[info.algorithm].keeps_limit(config_of(info, Path("config.json")))
     except ValueError:
         return True
-
-
-def _keeps_by_default(info: RunInfo) -> bool:
-    algorithm = ALGORITHMS[info.algorithm]
-    default = algorithm.presets.get("default")
-    return algorithm.keeps_limit(
-        changed(algorithm.config(), {} if default is None else default.settings)
-    )
 
 
 def _key(info: RunInfo) -> str:
@@ -99,11 +92,7 @@ def _difference(group: Group, same: list[Group]) -> str:
     values = {repr([s.get(n) for n in names]) for s in settings}
     if len(values) == len(same) and len(names) <= MAX_DIFFERENCES:
         mine = flat(group.info.config)
-        return ", ".join(f"{name}={_text(mine.get(name))}" for name in names)
+        return ", ".join(f"{name}={mine.get(name)}" for name in names)
     paths = [g.runs[0].path.resolve() for g in same]
     path = group.runs[0].path.resolve()
     return path.name if len({p.name for p in paths}) == len(paths) else str(path)
-
-
-def _text(value: Any) -> str:
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)

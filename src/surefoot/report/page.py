@@ -46,7 +46,7 @@ def write_page(
         body += ["<section><h2>Summary</h2>", _table(summary_table(groups)), "</section>"]
     body += [_section(section) for section in sections]
     if groups:
-        body += [_section(known_section(groups)), _repeat(groups, command), _configs(groups)]
+        body.append(_runs(groups, command))
     body += ["</main>", f"<footer><p>{escape(made)}</p></footer>"]
     text = (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
@@ -60,17 +60,6 @@ def write_page(
     return path
 
 
-def known_section(groups: Sequence[Group]) -> Section:
-    """The known parts of each model."""
-    rows = []
-    for group in groups:
-        parts = [", ".join(run.known) or "nothing" for run in group.runs]
-        rows.append((group.label, group.task, "; or ".join(dict.fromkeys(parts))))
-    table = Table(("algorithm", "task", "known"), tuple(rows))
-    text = "Parts of the task that the model knows. All other parts are learned from real steps."
-    return Section("Known parts of the model", text, tables=(table,))
-
-
 def _section(section: Section) -> str:
     parts = [f"<section><h2>{escape(section.title)}</h2>", _paragraphs(section.text)]
     parts += [_table(table) for table in section.tables]
@@ -79,35 +68,25 @@ def _section(section: Section) -> str:
     return "\n".join([*parts, "</section>"])
 
 
-def _repeat(groups: Sequence[Group], command: str) -> str:
-    parts = ["<section><h2>Machines and commands</h2>"]
+def _runs(groups: Sequence[Group], command: str) -> str:
+    """Machines, commands and settings of all runs, and what their models know of the task."""
+    parts = ["<section><h2>Runs, commands and settings</h2>"]
     if command:
         parts.append(f"<h3>This page</h3>{_code(command)}")
     for group in groups:
+        parts.append(f"<h3>{escape(f'{group.shown}, {group.task}')}</h3>")
         for run in group.runs:
             info = run.info
-            seeds = ", ".join(map(str, info.seeds))
             text = (
-                f"{run.path.resolve().name}: {run.state}, seeds {seeds}, started {info.started} "
-                f"on {info.device} with version {info.version}"
+                f"{run.path.resolve().name}: {run.state}, seeds {', '.join(map(str, info.seeds))}, "
+                f"started {info.started} on {info.device} with version {info.version}; known parts "
+                f"of the task: {', '.join(info.known) or 'none'}"
             )
-            if run.cut_from is not None:
-                text += f"; the start of a run of {run.cut_from:,} real steps"
-            if run.result.failed is not None:
-                text += f"; it failed: {run.result.failed}"
-            parts.append(f"<h3>{escape(f'{group.shown}, {group.task}')}</h3>{_paragraphs(text)}")
-            parts.append(_code(repeat_command(info) or "not recorded"))
-    return "\n".join([*parts, "</section>"])
-
-
-def _configs(groups: Sequence[Group]) -> str:
-    parts = ["<section><h2>Settings</h2>"]
-    for group in groups:
-        config = json.dumps(group.info.config, indent=1)
-        parts.append(
-            f"<details><summary>{escape(f'{group.label}, {group.task}')}</summary>"
-            f"{_code(config)}</details>"
-        )
+            if run.error is not None:
+                text += f"; it failed: {run.error}"
+            parts += [_paragraphs(text), _code(repeat_command(info) or "not recorded")]
+        config = _code(json.dumps(group.info.config, indent=1))
+        parts.append(f"<details><summary>Settings</summary>{config}</details>")
     return "\n".join([*parts, "</section>"])
 
 

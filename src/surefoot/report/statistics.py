@@ -46,8 +46,10 @@ def probability_of_improvement(scores: Scores, others: Scores) -> Value:
 
     A tie counts half. This is the statistic of Mann and Whitney's test per pair.
     """
-    pairs = list(zip(_by_task(scores), _by_task(others), strict=True))
-    wins = [_share_of_pairs(x[..., :, None], y[..., None, :]) for x, y in pairs]
+    wins = []
+    for ours, theirs in zip(_by_task(scores), _by_task(others), strict=True):
+        x, y = ours[..., :, None], theirs[..., None, :]
+        wins.append(np.mean((x > y) + 0.5 * (x == y), axis=(-2, -1)))
     return np.mean(wins, 0)
 
 
@@ -111,10 +113,6 @@ def _by_task(scores: Scores) -> list[np.ndarray]:
 
 def _task_means(scores: Scores) -> np.ndarray:
     return np.stack([task.mean(-1) for task in _by_task(scores)], -1)
-
-
-def _share_of_pairs(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    return np.mean((x > y) + 0.5 * (x == y), axis=(-2, -1))
 
 
 def _percentiles(

@@ -3,56 +3,49 @@
 import csv
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from surefoot.report import statistics
 from surefoot.report.data import Group
 from surefoot.report.groups import by_task, keeps_limit
-from surefoot.report.table import Table, duration, spread, std_of
+from surefoot.report.statistics import Statistic, interval, mean
+from surefoot.report.table import Table, duration, spread_of, std_of
 
 Scores = dict[str, list[np.ndarray]]
 """Scores by label: an array [S] per task."""
 METRICS = ("reward", "cost", "within_limit", "cost_cvar", "violations")
 
 
-def summary(group: Group) -> dict[str, Any]:
+def summary(group: Group) -> dict[str, object]:
     """A group in plain values: means over seeds, standard deviations and 95 % intervals.
 
     Unknown values are None: the spread of one seed, and what only an evaluation measures.
     """
-    row: dict[str, Any] = {
-        "label": group.label,
-        "task": group.task,
-        "state": group.state,
-        "seeds": len(group.seeds),
-        "real_steps": group.real_steps,
-        "measured_on": group.measured_on,
-        "cost_limit": group.cost_limit,
-        "seeds_within": group.seeds_within,
+    row: dict[str, object] = {
+        "label": group.label, "task": group.task, "state": group.state, "seeds": len(group.seeds),
+        "real_steps": group.real_steps, "measured_on": group.measured_on,
+        "cost_limit": group.cost_limit, "seeds_within": group.seeds_within,
         "epochs_within": group.epochs_within,
-    }
+    }  # fmt: skip
     for name in METRICS:
-        values = at_end(group, name)
-        low, high = statistics.interval(statistics.mean, values[:, None])
-        row |= {name: values.mean(), f"{name}_low": low, f"{name}_high": high}
+        values = group.final(name)
+        low, high = interval(mean, values[:, None])
+        row |= {name: float(values.mean()), f"{name}_low": float(low), f"{name}_high": float(high)}
         row[f"{name}_std"] = std_of(values)
     row |= {"seconds": group.seconds, "runs": [str(run.path) for run in group.runs]}
-    return {name: _plain(value) for name, value in row.items()}
+    unknown = lambda value: isinstance(value, float) and not np.isfinite(value)  # JSON has no NaN
+    return {name: None if unknown(value) else value for name, value in row.items()}
 
 
-def at_end(group: Group, name: str) -> np.ndarray:
-    """A metric of each seed [S] at the end of training."""
-    return group.violations if name == "violations" else group.final(name)
-
-
-def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Rows of `summary` for a spreadsheet."""
+def as_csv(groups: Sequence[Group]) -> str:
+    """The summaries of groups for a spreadsheet."""
+    rows = [
+        summary(group) | {"runs": " ".join(str(run.path) for run in group.runs)} for group in groups
+    ]
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, list(rows[0]))
     writer.writeheader()
-    writer.writerows([{**row, "runs": " ".join(row["runs"])} for row in rows])
+    writer.writerows(rows)
     return text.getvalue()
 
 
@@ -62,17 +55,27 @@ def summary_table(groups: Sequence[Group]) -> Table:
         "algorithm", "task", "seeds", "real steps", "reward", "cost", "limit", "seeds within",
         "epochs within", "episodes within", "worst tenth", "violations", "wall clock",
     )  # fmt: skip
-    rows = []
-    for group in groups:
-        row = summary(group)
-        cell = lambda name, digits=1, row=row: spread(row[name], row[f"{name}_std"], digits)
-        rows.append((
-            group.shown, group.task, f"{row['seeds']}", group.steps_text, cell("reward"),
-            cell("cost"), f"{row['cost_limit']:g}", _percent(row["seeds_within"]),
-            _percent(row["epochs_within"]), _percent(row["within_limit"]), cell("cost_cvar"),
-            cell("violations", 0), duration(group.seconds),
-        ))  # fmt: skip
-    return Table(head, tuple(rows), _caption(groups))
+    rows = tuple(
+        (
+            group.shown, group.task, f"{len(group.seeds)}", group.steps_text,
+            spread_of(group.final("reward")), spread_of(group.final("cost")),
+            f"{group.cost_limit:g}", _percent(group.seeds_within), _percent(group.epochs_within),
+            _percent(group.final("within_limit").mean()), spread_of(group.final("cost_cvar")),
+            spread_of(group.final("violations"), 0), duration(group.seconds),
+        )
+        for group in groups
+    )  # fmt: skip
+    measured = " or ".join(dict.fromkeys(group.measured_on for group in groups))
+    caption = (
+        f"Reward and cost at the end of training, measured on {measured} of each seed: mean ± "
+        "standard deviation over seeds. Within the limit: seeds by their mean cost at the end, "
+        "epochs by the mean cost of their real episodes, and single fresh episodes. Worst tenth: "
+        "mean cost of the worst tenth of fresh episodes (CVaR). Violations: real steps with a "
+        "cost, in all of training. Wall clock: of a run, whose seeds train side by side."
+    )
+    if any(group.state == "unfinished" for group in groups):
+        caption += " Unfinished: shorter than requested; measured on the last epochs or episodes."
+    return Table(head, rows, caption)
 
 
 def baseline(groups: Sequence[Group]) -> str | None:
@@ -84,7 +87,7 @@ def baseline(groups: Sequence[Group]) -> str | None:
 def units(groups: Sequence[Group], label: str | None, name: str) -> dict[str, float]:
     """The mean of reward or violations of the finished groups with this label, by task."""
     return {
-        group.task: float(at_end(group, name).mean())
+        group.task: float(group.final(name).mean())
         for group in groups
         if group.label == label and group.state == "finished"
     }
@@ -104,32 +107,16 @@ def normalised(
     for label in dict.fromkeys(group.label for group in groups):
         members = {group.task: group for group in groups if group.label == label}
         if used and set(used) <= set(members):
-            scores[label] = [at_end(members[task], name) / units[task] for task in used]
+            scores[label] = [members[task].final(name) / units[task] for task in used]
     return scores, used
 
 
-def _caption(groups: Sequence[Group]) -> str:
-    measured = " or ".join(dict.fromkeys(group.measured_on for group in groups))
-    text = (
-        f"Reward and cost at the end of training, measured on {measured} of each seed: mean ± "
-        "standard deviation over seeds. Within the limit: seeds by their mean cost at the end, "
-        "epochs by the mean cost of their real episodes, and single fresh episodes. Worst tenth: "
-        "mean cost of the worst tenth of fresh episodes (CVaR). Violations: real steps with a "
-        "cost, in all of training. Wall clock: of a run, whose seeds train side by side."
-    )
-    if any(group.state == "unfinished" for group in groups):
-        text += " Unfinished: shorter than requested; measured on the last epochs or episodes."
-    if any(group.is_cut for group in groups):
-        text += " Of a longer run: later epochs are left out."
-    return text
+def estimate(statistic: Statistic, *scores: Sequence[np.ndarray]) -> str:
+    """A statistic and its 95 % interval, if that is known."""
+    low, high = map(float, interval(statistic, *scores))
+    text = f"{float(statistic(*scores)):.3f}"
+    return text if np.isnan(low) else f"{text} ({low:.3f} to {high:.3f})"
 
 
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{share:.0%}"
-
-
-def _plain(value: Any) -> Any:
-    """A value for JSON, which has no NaN."""
-    if isinstance(value, float | np.floating):
-        return float(value) if np.isfinite(value) else None
-    return value
+def _percent(share: float) -> str:
+    return "-" if np.isnan(share) else f"{share:.0%}"

@@ -15,11 +15,6 @@ class Table:
     rows: tuple[tuple[str, ...], ...]
     caption: str = ""
 
-    def __post_init__(self) -> None:
-        for row in self.rows:
-            if len(row) != len(self.head):
-                raise ValueError(f"row={row} must have {len(self.head)} cells, as head has")
-
 
 def spread(mean: float | None, std: float | None, digits: int = 1) -> str:
     """A mean and the standard deviation over seeds; the deviation is None for one seed."""
@@ -38,12 +33,6 @@ def spread_of(values: np.ndarray, digits: int = 1) -> str:
 def std_of(values: np.ndarray) -> float:
     """The standard deviation over seeds [S]; NaN for one seed."""
     return float(values.std(ddof=1)) if len(values) > 1 else float("nan")
-
-
-def with_interval(value: float, low: float, high: float, digits: int = 2) -> str:
-    """A value and its interval, which is NaN where it is unknown."""
-    text = f"{value:.{digits}f}"
-    return text if math.isnan(low) else f"{text} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 def duration(seconds: float) -> str:
