@@ -57,7 +57,7 @@ def test_async_vector_env():
 
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.DISABLED])
 def test_other_autoreset_modes_are_refused(mode):
-    with pytest.raises(ValueError, match="function that makes one environment.*SAME_STEP"):
+    with pytest.raises(ValueError, match=r"function that makes one environment.*SAME_STEP"):
         adapt(Passing(SyncVectorEnv(makers(), autoreset_mode=mode)))
 
 
