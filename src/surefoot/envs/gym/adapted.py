@@ -130,7 +130,7 @@ class Adapted(VectorEnv):
             raise ValueError(f"action {actions[index]} of environment {index} is not in {space}")
         return actions.astype(space.dtype)
 
-    def _flattened(self, obs: Any) -> np.ndarray:
+    def _flattened(self, obs: object) -> np.ndarray:
         """One environment's observation as [D]."""
         space, flat = self._observed, self.single_observation_space
         if isinstance(space, Box):
@@ -139,7 +139,7 @@ class Adapted(VectorEnv):
 
 
 def shaped(
-    name: str, values: Any, shape: tuple[int, ...] | None, dtype: np.dtype | type | None = float
+    name: str, values: object, shape: tuple[int, ...] | None, dtype: np.dtype | type | None = float
 ) -> np.ndarray:
     """A new array of the given type; a ValueError names values of another shape."""
     array = np.array(values, dtype)

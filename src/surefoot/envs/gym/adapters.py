@@ -120,11 +120,11 @@ class _SyncAdapter(Adapted):
             seeds = [None if seed is None else seed + i for i in range(self.num_envs)]
         else:
             seeds = seed
-        return np.stack([self._first(i, seed=s, options=options) for i, s in enumerate(seeds)])
+        return np.stack([self._first(i, s, options) for i, s in enumerate(seeds)])
 
-    def _first(self, i: int, **kwargs: Any) -> np.ndarray:
+    def _first(self, i: int, seed: int | None = None, options: Info | None = None) -> np.ndarray:
         with self._naming(i):
-            obs, _ = self.envs[i].reset(**kwargs)
+            obs, _ = self.envs[i].reset(seed=seed, options=options)
             return self._flattened(obs)
 
     def _advance(self, actions: np.ndarray) -> Step:
@@ -171,7 +171,7 @@ class _SyncAdapter(Adapted):
         self._obs, self._seed = state["obs"].copy(), None
         self._episode[:], self._t[:] = state["episode"], state["t"]
 
-    def render(self) -> tuple[Any, ...]:
+    def render(self) -> tuple[np.ndarray, ...]:  # type: ignore[override]
         return tuple(env.render() for env in self.envs)
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -240,15 +240,15 @@ class _VectorAdapter(Adapted):
                 cost[rows] = np.reshape(source[key], cost.shape)[rows]
         return cost
 
-    def _batch(self, obs: Any) -> np.ndarray:
+    def _batch(self, obs: object) -> np.ndarray:
         """All observations as [N, D], copied: vector environments may reuse their arrays."""
         if isinstance(self._observed, Box):
             batch = np.array(obs, self.single_observation_space.dtype)
             return batch.reshape(self.num_envs, -1)
         return np.stack([self._flattened(o) for o in iterate(self.env.observation_space, obs)])
 
-    def render(self) -> tuple[Any, ...] | None:
-        return self.env.render()
+    def render(self) -> tuple[np.ndarray, ...] | None:  # type: ignore[override]
+        return self.env.render()  # type: ignore[return-value]
 
     def close_extras(self, **kwargs: Any) -> None:
         self.env.close(**kwargs)

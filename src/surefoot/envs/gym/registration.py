@@ -11,6 +11,8 @@ from gymnasium.vector import VectorEnv
 
 from surefoot.envs.task import BUILTIN, make
 
+Info = dict[str, Any]
+
 
 def register() -> None:
     """Register the built-in tasks under the namespace `surefoot`."""
@@ -45,13 +47,13 @@ class SingleEnv(gymnasium.Env):
         self.max_episode_steps = self.vector.max_episode_steps
 
     def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+        self, *, seed: int | None = None, options: Info | None = None
+    ) -> tuple[np.ndarray, Info]:
         super().reset(seed=seed)
         obs, info = self.vector.reset(seed=seed, options=options)
         return obs[0], info
 
-    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+    def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, Info]:
         obs, reward, terminated, truncated, info = self.vector.step(np.asarray(action)[None])
         last = info["final_obs"][0] if "final_obs" in info else obs[0]
         costs = info["cost"][0].tolist()

@@ -15,7 +15,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from surefoot.core.config import check_choice
 from surefoot.envs import geometry
 from surefoot.envs.navigation import goal_rules
 from surefoot.envs.navigation.goal_course import (
@@ -26,7 +25,7 @@ from surefoot.envs.navigation.goal_course import (
     PaperState,
     arrive,
 )
-from surefoot.envs.navigation.goal_rules import GoalConfig, GoalState
+from surefoot.envs.navigation.goal_rules import GoalConfig, GoalState, Observation
 from surefoot.envs.navigation.robots import load_model
 from surefoot.envs.navigation.sampler import Layouts
 
@@ -190,8 +189,7 @@ class PaperGoalModel(GoalModel[PaperState]):
         )
 
 
-def goal_model(config: GoalConfig, model: str) -> EgoGoalModel | PaperGoalModel:
+def goal_model(config: GoalConfig, model: Observation) -> EgoGoalModel | PaperGoalModel:
     """The model of a Goal task called `ego` or `paper`."""
-    check_choice("model", model, ("ego", "paper"))
-    config = replace(config, observation=model)  # type: ignore[arg-type]
-    return EgoGoalModel(config) if model == "ego" else PaperGoalModel(config)
+    kind = EgoGoalModel if model == "ego" else PaperGoalModel
+    return kind(replace(config, observation=model))

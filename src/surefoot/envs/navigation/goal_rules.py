@@ -71,22 +71,18 @@ class GoalConfig:
 
 
 class GoalState(NamedTuple):
-    """Everything that reward, cost and observations depend on."""
+    """Everything that reward, cost and observations depend on.
+
+    The robot as in `robots.Reading`, goals [N, 2], hazards [N, H, 2], distances to the goal [N].
+    """
 
     position: np.ndarray
-    """Robot, [N, 3]."""
     heading: np.ndarray
-    """Robot's yaw, [N]."""
     rotation: np.ndarray
-    """First two rows of the robot's rotation matrix, [N, 2, 3]."""
     body: np.ndarray
-    """Proprioception, [N, P]."""
     goal: np.ndarray
-    """[N, 2]."""
     hazards: np.ndarray
-    """[N, H, 2]."""
     distance: np.ndarray
-    """From the robot to the goal, [N]."""
 
     def select(self, ids: np.ndarray | slice) -> "GoalState":
         """The states of some environments."""
