@@ -13,7 +13,6 @@ from surefoot.envs.gym.adapters import EnvironmentFault, adapt
     [
         SyncVectorEnv(makers()),
         Passing(SyncVectorEnv(makers(), autoreset_mode=AutoresetMode.SAME_STEP)),
-        Passing(SyncVectorEnv(makers(), autoreset_mode=AutoresetMode.DISABLED)),
     ],
 )
 def test_several_costs(source):
@@ -37,7 +36,7 @@ def test_one_key_with_several_costs():
     np.testing.assert_array_equal(env.step(np.zeros((2, 1)))[-1]["cost"], [[1.5, 4], [1.5, 4]])
     env = adapt(Pair(4, (3,)))
     env.reset()
-    with pytest.raises(EnvironmentFault, match=r"cost .* has shape \(2,\), not \(\)"):
+    with pytest.raises(EnvironmentFault, match=r"cost has shape \(2,\), not \(\)"):
         env.step(np.zeros((1, 1)))
 
 
@@ -74,7 +73,7 @@ def test_cost_function_sees_the_true_next_observation(mode):
 def test_cost_function_of_wrong_shape():
     env = adapt(Script(0, (3,)), cost=lambda obs, action, next_obs: next_obs[:, :2])
     env.reset()
-    with pytest.raises(ValueError, match=r"shape \(1, 2\), not \(1,\).*cost_names"):
+    with pytest.raises(ValueError, match=r"cost_names.* shape \(1, 2\), not \(1,\)"):
         env.step(np.zeros((1, 1)))
     both = adapt(Script(0, (3,)), cost=lambda o, a, n: n[:, :2], cost_names=("a", "b"))
     both.reset()

@@ -4,10 +4,12 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, MultiDiscrete, Sequence
+from gymnasium.spaces import Box, MultiDiscrete, Sequence
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from scripted import F64, Passing, Script, actions_for, makers
+from scripted import Passing, Script, actions_for, makers
+from surefoot.algorithms.collect import Collector
+from surefoot.core.spaces import ActionSpec
 from surefoot.envs.gym.adapters import EnvironmentFault, adapt
 
 
@@ -26,30 +28,29 @@ def break_with(how, vector=False):
     fns = [lambda: kind(0, (5,)), lambda: kind(1, (5,))]
     source = SyncVectorEnv(fns, autoreset_mode=AutoresetMode.SAME_STEP)
     env = adapt(Passing(source) if vector else source)
-    env.reset()
-    env.step(np.zeros((2, 1)))
-    return env
+    return env, Collector(env, [0], 2)
 
 
-WHERE = "environment 1, step 2 of episode 1: "
+def collect(collector):
+    """Two steps, of which the second is faulty."""
+    actions = ActionSpec(1, low=(-1.0,), high=(1.0,))
+    collector.collect(lambda now: np.zeros((1, 2, 1), np.float32), actions, 2)
 
 
 @pytest.mark.parametrize("vector", [False, True])
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        (lambda v: (v[0] * [1, np.nan, 1], *v[1:]), r"observation\[1\] is nan"),
+        (lambda v: (v[0] * [1, np.nan, 1], *v[1:]), r"observation is .*nan"),
         (lambda v: (v[0], np.inf, *v[2:]), "reward is inf"),
-        (lambda v: (*v[:4], {"cost": np.nan}), "cost 'cost' is nan"),
+        (lambda v: (*v[:4], {"cost": np.nan}), "cost is .*nan"),
         (lambda v: (*v[:4], {"speed": 1.0, "heat": 2.0}), r"info has no 'cost', but \['.*'speed'"),
     ],
 )
 def test_faults_of_single_and_vector_environments(how, message, vector):
-    env = break_with(how, vector)
-    with pytest.raises(EnvironmentFault, match=WHERE + message):
-        env.step(np.zeros((2, 1)))
-    with pytest.raises(RuntimeError, match="reset must be called"):
-        env.step(np.zeros((2, 1)))
+    with pytest.raises(EnvironmentFault, match="step.*" + message) as caught:
+        collect(break_with(how, vector)[1])
+    assert "environment 1" in str(caught.value)
 
 
 def raising(values):
@@ -60,35 +61,33 @@ def raising(values):
     ("how", "message"),
     [
         (lambda v: (v[0][:2], *v[1:]), r"observation has shape \(2,\), not \(3,\)"),
-        (lambda v: ("far", *v[1:]), "observation 'far' does not fit Box"),
-        (lambda v: (v[0], np.ones(2), *v[2:]), r"reward .* has shape \(2,\), not \(\)"),
-        (lambda v: (v[0], *v[2:]), "step returned 4 values, not 5"),
+        (lambda v: ("far", *v[1:]), "ValueError: .*'far'"),
+        (lambda v: (v[0], np.ones(2), *v[2:]), r"reward has shape \(2,\), not \(\)"),
+        (lambda v: (v[0], *v[2:]), "expected at least 5, got 4"),
         (lambda v: None, "TypeError"),
         (lambda v: (*v[:4], None), "TypeError"),
         (raising, "ZeroDivisionError: the motor stalled"),
     ],
 )
 def test_faults_of_single_environments(how, message):
-    with pytest.raises(EnvironmentFault, match=WHERE + message) as caught:
-        break_with(how).step(np.zeros((2, 1)))
+    env, collector = break_with(how)
+    where = "environment 1, step 2 of episode 1: .*"
+    with pytest.raises(EnvironmentFault, match=where + message) as caught:
+        collect(collector)
     if how is raising:
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
+    with pytest.raises(RuntimeError, match="reset must be called"):
+        env.step(np.zeros((2, 1)))
 
 
-def test_faults_name_parts_and_resets():
+def test_faults_name_resets():
     class Blind(Script):
-        def __init__(self):
-            super().__init__(0, (1,))
-            self.observation_space = Dict(
-                {"eye": Box(-9, 9, (2, 2), F64), "arm": Box(-9, 9, (1,), F64)}
-            )
-
         def _obs(self):
-            return {"eye": np.array([[0, 0], [np.nan if self.episode else 0, 0]]), "arm": [0.0]}
+            return np.zeros(2 if self.episode else 3)
 
-    env = adapt(Blind())
+    env = adapt(Blind(0, (1,)))
     env.reset()
-    with pytest.raises(EnvironmentFault, match=r"0, reset into episode 2: observation\['eye'\]\[1"):
+    with pytest.raises(EnvironmentFault, match=r"0, reset into episode 2: .*shape \(2,\)"):
         env.step(np.zeros((1, 1)))
 
 
@@ -99,9 +98,9 @@ def test_wrong_shape_of_a_vector_env():
             return obs, reward[:2], *rest
 
     env = adapt(Short(SyncVectorEnv(makers(), autoreset_mode=AutoresetMode.SAME_STEP)))
-    env.reset()
-    with pytest.raises(EnvironmentFault, match=r"step 1: reward has shape \(2,\), not \(3,\)"):
-        env.step(actions_for(0))
+    collector = Collector(env, [0], 3)
+    with pytest.raises(EnvironmentFault, match=r"step 7 .*: reward has shape \(2,\), not \(3,\)"):
+        collector._step(actions_for(0), 7)
 
 
 def test_unsupported_spaces_and_arguments():

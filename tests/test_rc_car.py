@@ -67,12 +67,10 @@ def scalar_derivative(state, command):
 
 def derivative(xp, state, command):
     """Time derivative [..., 6] of states [..., 6] under commands [..., 2]."""
-    _, _, psi, vx, vy, r = (state[..., i] for i in range(6))
     wheel, steering = command[..., 0], command[..., 1]
-    rates = dynamics.rates(
-        xp, psi, vx, vy, r, wheel, xp.cos(steering), xp.sin(steering), dynamics.CAR
-    )
-    return xp.stack(rates, axis=-1)
+    turned = xp.stack([wheel, xp.cos(steering), xp.sin(steering)])
+    rates = dynamics.rates(xp, xp.moveaxis(state, -1, 0), turned, dynamics.CAR)
+    return xp.moveaxis(rates, 0, -1)
 
 
 def random_cars(rng, n, speed, wheel):
@@ -127,7 +125,7 @@ def scipy_step(state, command, dt):
 
 def test_integrate_is_scipys_rk45():
     rng = np.random.default_rng(2)
-    state = dynamics.initial_state(np, rng.random((40, 5)), 1.0, 0.8)
+    state = dynamics.initial_state(np, RCCarConfig(target_speed=0.8), rng.random((40, 5)))
     for _ in range(12):
         _, command = random_cars(rng, 40, 1.0, 2.0)
         command = command.tolist()
@@ -149,7 +147,7 @@ def test_integrate_is_scipys_rk45_in_most_steps_at_full_throttle():
     # The sliding tyre's force jumps: there, rounding decides which step size is chosen, and scipy
     # differs as often from itself when its input is perturbed by 1e-15.
     rng = np.random.default_rng(3)
-    state = dynamics.initial_state(np, rng.random((40, 5)), 1.0, 1.0)
+    state = dynamics.initial_state(np, RCCarConfig(), rng.random((40, 5)))
     errors = []
     for _ in range(6):
         _, command = random_cars(rng, 40, 1.0, 10.0)
@@ -209,11 +207,14 @@ def test_reward_and_cost_by_hand():
         ]
     )
     expected = [0.0, -0.3 - 0.25 * 4, -0.4 - 0.25 * (pi / 2) ** 2, -0.25 * (0.1 * pi) ** 2]
-    np.testing.assert_allclose(dynamics.reward(np, state, 1.0, 1.0), expected, atol=1e-14)
-    np.testing.assert_allclose(dynamics.fast_reward(np, state), [1, 9, 1, 1], atol=1e-14)
-    np.testing.assert_array_equal(dynamics.cost(np, state, 1.0, 0.05), [0, 1, 0, 0])
+    reward, cost = dynamics.judge(np, RCCarConfig(), state)
+    np.testing.assert_allclose(reward, expected, atol=1e-14)
+    np.testing.assert_array_equal(cost, [0, 1, 0, 0])
+    reward, cost = dynamics.judge(np, RCCarConfig(reward="fast"), state)
+    np.testing.assert_allclose(reward, [1, 9, 1, 1], atol=1e-14)
+    np.testing.assert_array_equal(cost, [0, 1, 0, 0])
     rim = np.array([[1.5, 0, 0, 0, 0, 0], [1.49, 0, 0, 0, 0, 0]])
-    np.testing.assert_array_equal(dynamics.cost(np, rim, 1.0, 0.5), [1, 0])
+    np.testing.assert_array_equal(dynamics.judge(np, RCCarConfig(epsilon=0.5), rim)[1], [1, 0])
 
 
 def test_initial_states_by_hand():
@@ -223,7 +224,8 @@ def test_initial_states_by_hand():
         [-2.0, 0, 3 * pi / 2, 3, 0, 0],
         [-1.75, 0, 11 * pi / 6, 6, 0.6, 2],
     ]
-    np.testing.assert_allclose(dynamics.initial_state(np, uniform, 2.0, 3.0), expected, atol=1e-14)
+    config = RCCarConfig(radius=2.0, target_speed=3.0)
+    np.testing.assert_allclose(dynamics.initial_state(np, config, uniform), expected, atol=1e-14)
 
 
 def test_environment_step_equals_its_parts():
@@ -231,7 +233,7 @@ def test_environment_step_equals_its_parts():
     obs, _ = env.reset()
     # Environment i draws from the Mersenne twister of seed 7 + i.
     uniform = np.stack([np.random.RandomState(7 + i).random_sample(5) for i in range(5)])
-    first = dynamics.initial_state(np, uniform, 1.0, 1.0)
+    first = dynamics.initial_state(np, env.config, uniform)
     np.testing.assert_allclose(env.state(), first, atol=1e-15)
     action = np.array([[-0.8, 0.5], [-1.0, 1.0], [-0.6, -1.0], [-0.7, 3.0], [-0.9, 0.0]])
     command = np.array([[1, pi / 12], [0, pi / 6], [2, -pi / 6], [1.5, pi / 6], [0.5, 0]])
@@ -242,9 +244,7 @@ def test_environment_step_equals_its_parts():
     distance = np.hypot(after[:, 0], after[:, 1]) - 1
     np.testing.assert_allclose(obs[:, 0], distance, atol=1e-10)
     np.testing.assert_array_equal(info["cost"][:, 0], distance >= 0.05)
-    np.testing.assert_allclose(
-        reward, [dynamics.reward(np, s, 1.0, 1.0) for s in after], atol=1e-10
-    )
+    np.testing.assert_allclose(reward, dynamics.judge(np, env.config, after)[0], atol=1e-10)
     assert not terminated.any() and not truncated.any()
 
 

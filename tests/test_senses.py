@@ -25,7 +25,7 @@ def test_the_points_sensors_are_mujocos():
         data.ctrl[:] = rng.uniform(-1, 1, 2) * rng.choice([0.02, 1.0])  # below and above saturation
         mujoco.mj_forward(model, data)
         _, _, rows, body = ROBOTS["point"].read(data.qpos[None], data.qvel[None])
-        ours = point_sensors(model, body, rows, data.ctrl[None])[0]
+        ours = point_sensors(model)(body, rows, data.ctrl[None])[0]
         np.testing.assert_allclose(ours, data.sensordata, rtol=0, atol=1e-10)
 
 

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 EXCEPTION_REWARD = -10.0
 SUMS = ("elapsed", "episode_reward", "episode_cost")
+Info = dict[str, Any]
+State = Any
+"""Whatever a task's model takes: a pytree of arrays [N, …]."""
 
 
 class StepResult(NamedTuple):
@@ -56,7 +59,7 @@ class TaskEnv(VectorEnv):
     cost_names: tuple[str, ...] = ("cost",)
     max_episode_steps: int
     action_repeat: int = 1
-    outcome: Any = None
+    outcome: State = None
 
     def __init__(
         self,
@@ -71,12 +74,10 @@ class TaskEnv(VectorEnv):
     ):
         if isinstance(num_envs, bool) or not isinstance(num_envs, int) or num_envs < 1:
             raise ValueError(f"num_envs={num_envs!r} must be a whole number, at least 1")
-        if render_mode not in (None, *self.metadata["render_modes"]):
+        if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode={render_mode!r} must be None or 'rgb_array'")
-        self.num_envs = num_envs
-        self.render_mode = render_mode
-        self.max_episode_steps = max_episode_steps
-        self.action_repeat = action_repeat
+        self.num_envs, self.render_mode = num_envs, render_mode
+        self.max_episode_steps, self.action_repeat = max_episode_steps, action_repeat
         # Gymnasium declares spaces of any kind, and writable; these are boxes.
         self.single_observation_space: spaces.Box = spaces.Box(  # pyright: ignore[reportIncompatibleVariableOverride]
             -np.inf, np.inf, (observation_size,), np.float64
@@ -97,16 +98,15 @@ class TaskEnv(VectorEnv):
         self._started = False
 
     def reset(  # type: ignore[override]
-        self, *, seed: int | Sequence[int] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
+        self, *, seed: int | Sequence[int] | None = None, options: Info | None = None
+    ) -> tuple[np.ndarray, Info]:
         """Start new episodes everywhere, or only where `options["reset_mask"]` is true."""
-        mask = np.ones(self.num_envs, dtype=bool)
-        if options and "reset_mask" in options:
-            mask = np.asarray(options["reset_mask"], dtype=bool)
-            if mask.shape != (self.num_envs,):
-                raise ValueError(
-                    f"options['reset_mask'] has shape {mask.shape}; it must be ({self.num_envs},)"
-                )
+        everywhere = np.ones(self.num_envs, dtype=bool)
+        mask = np.asarray((options or {}).get("reset_mask", everywhere), dtype=bool)
+        if mask.shape != everywhere.shape:
+            raise ValueError(
+                f"options['reset_mask'] has shape {mask.shape}; it must be {everywhere.shape}"
+            )
         ids = np.flatnonzero(mask)
         if seed is not None:
             seeds = self._seeds(seed)
@@ -118,7 +118,7 @@ class TaskEnv(VectorEnv):
 
     def step(
         self, actions: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, Info]:
         """One step of every environment with actions [N, A] (clipped to their bounds)."""
         if not self._started:
             raise RuntimeError("call reset() before the first step()")
@@ -136,7 +136,7 @@ class TaskEnv(VectorEnv):
         self.episode_reward += reward
         self.episode_cost += cost
         self.outcome = self._outcome()
-        info: dict[str, Any] = {"cost": cost, "_cost": np.ones(self.num_envs, dtype=bool)}
+        info: Info = {"cost": cost, "_cost": np.ones(self.num_envs, dtype=bool)}
         obs = self.observe(self._all)
         ended = terminated | truncated
         if ended.any():
@@ -155,13 +155,13 @@ class TaskEnv(VectorEnv):
 
         return tuple(draw(self.scene(i)) for i in range(self.num_envs))
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> Info:
         """All that is needed to continue exactly, as nested dicts of arrays."""
         sums = {name: getattr(self, name).copy() for name in SUMS}
         count = np.array(self.failures)
         return {**sums, "failures": count, "streams": self.streams.state(), "task": self._save()}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: Info) -> None:
         """Continue from a snapshot of as many environments of the same task."""
         for name in SUMS:
             values = getattr(self, name)
@@ -181,25 +181,19 @@ class TaskEnv(VectorEnv):
     def _seeds(self, seed: int | Sequence[int] | None) -> list[int]:
         if seed is None:
             return np.random.SeedSequence().generate_state(self.num_envs).tolist()
-        seeds = (
-            [seed + i for i in range(self.num_envs)]
-            if isinstance(seed, int | np.integer)
-            else [int(s) for s in seed]
-        )
-        if len(seeds) != self.num_envs:
-            raise ValueError(f"seed has {len(seeds)} entries for {self.num_envs} environments")
-        for s in seeds:
+        if isinstance(seed, int | np.integer):
+            seed = range(seed, seed + self.num_envs)
+        if len(seed) != self.num_envs:
+            raise ValueError(f"seed has {len(seed)} entries for {self.num_envs} environments")
+        for s in seed:
             if not 0 <= s < 2**32:
                 raise ValueError(f"seed {s} must be from 0 to 2**32 - 1")
-        return seeds
+        return [int(s) for s in seed]
 
     def _checked(self, actions: np.ndarray) -> np.ndarray:
         a = np.asarray(actions, dtype=np.float64)
         if a.shape != self.action_space.shape:
-            raise ValueError(
-                f"actions have shape {a.shape}; {self.num_envs} environments with "
-                f"{len(self._low)} actuators need {self.action_space.shape}"
-            )
+            raise ValueError(f"actions have shape {a.shape}, not {self.action_space.shape}")
         if not np.isfinite(a).all():
             i, j = np.argwhere(~np.isfinite(a))[0]
             raise ValueError(f"action {j} of environment {i} is {a[i, j]}; it must be finite")
@@ -229,7 +223,7 @@ class TaskEnv(VectorEnv):
         """Observations [len(ids), D] of the present state."""
         raise NotImplementedError
 
-    def state(self) -> Any:
+    def state(self) -> State:
         """The present state, as the task's model takes it (arrays of [N, …])."""
         raise NotImplementedError
 
@@ -247,7 +241,7 @@ class TaskEnv(VectorEnv):
 
     # Hooks that a task may implement.
 
-    def _outcome(self) -> Any:
+    def _outcome(self) -> State:
         """The state after the physics of the last step (see `outcome`)."""
         return self.state()
 

@@ -6,7 +6,6 @@ from every recorded state; Car also open loop. Layouts and redrawn goals must ag
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -58,19 +57,19 @@ class Parity:
             "goal_mismatches": 0,
             "open_loop_position": OPEN_LOOP_TOLERANCE,
         }
-        values = {name: getattr(self, name) for name in limits}
-        out = [
-            f"{name.replace('_position', '').replace('_', ' ')} {values[name]:.3g} > {limit:g}"
-            for name, limit in limits.items()
-            if values[name] is not None and not values[name] <= limit
-        ]
+        out = []
+        for name, limit in limits.items():
+            value = getattr(self, name)
+            if value is not None and not value <= limit:
+                name = name.replace("_position", "").replace("_", " ")
+                out.append(f"{name} {value:.3g} > {limit:g}")
         if not self.layout_exact:
             out.append("layout differs")
         if self.redraws_exact != self.redraws:
             out.append(f"{self.redraws - self.redraws_exact} of {self.redraws} redraws differ")
         return out
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Plain values, for --json."""
         failures = self.failures()
         return {**asdict(self), "ok": not failures, "failures": failures}
@@ -142,16 +141,12 @@ def _load(path: Path) -> Recording:
 def _robot_of(path: Path, rec: Recording) -> str:
     if "robot" in rec:
         return str(rec["robot"])
-    recorded = tuple(rec[name].shape[-1] for name in ("qpos", "qvel", "act"))
-    sizes = {name: (m.nq, m.nv, m.nu) for name in ROBOTS for m in [load_model(name)]}
-    for name, size in sizes.items():
-        if size == recorded:
+    nq, nv, nu = (rec[name].shape[-1] for name in ("qpos", "qvel", "act"))
+    for name in ROBOTS:
+        model = load_model(name)
+        if (model.nq, model.nv, model.nu) == (nq, nv, nu):
             return name
-    raise ValueError(
-        f"{path}: no robot has {recorded[0]} positions, {recorded[1]} velocities and "
-        f"{recorded[2]} actuators. Known: "
-        + ", ".join(f"{name} {size}" for name, size in sizes.items())
-    )
+    raise ValueError(f"{path}: no robot has {nq} positions, {nv} velocities and {nu} actuators")
 
 
 def _world_state(robot: str, rec: Recording) -> tuple[np.ndarray, np.ndarray]:

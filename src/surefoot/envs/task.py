@@ -11,15 +11,16 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from surefoot.core.config import check_choice, did_you_mean, field_help, to_dict
-from surefoot.core.registry import (
-    Registry,
-    absolute_reference,
-    is_reference,
-    load_reference,
-)
+from surefoot.core.registry import Registry, absolute_reference, is_reference, load_reference
 
 if TYPE_CHECKING:
+    from gymnasium import Env
     from gymnasium.vector import VectorEnv
+
+    from surefoot.envs.gym.adapted import Cost
+
+Options = Any
+"""A task's config dataclass."""
 
 BLACK_BOX = "black-box"
 """The model that every task has: observations in, observations out, everything learned."""
@@ -45,18 +46,18 @@ class Task:
     name: str
     summary: str
     make_envs: Callable[..., "VectorEnv"]
-    options: Any = None
+    options: Options = None
     """A config dataclass with the defaults; every field is an option. None: no options."""
-    levels: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    levels: Mapping[int, Mapping[str, object]] = field(default_factory=dict)
     """Named sets of options, chosen by the option `level`."""
     cost_limits: Mapping[str, float] = field(default_factory=dict)
     """Limit on the episode cost of each constraint, by name; used if the user gives none."""
     observations: tuple[str, ...] = ()
     """Values of the option `observation`, if the task has several."""
-    models: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
+    models: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """Known models by name: each makes a `world.model.TaskModel` for an environment of the task.
     `black-box`, which knows nothing, need not be listed."""
-    presets: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    presets: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """Overrides of an algorithm's default settings, by the algorithm's name, with dotted names."""
     reference: str | None = None
     """What `find_task` takes to make this task again; None if only Python can."""
@@ -67,33 +68,28 @@ class Task:
         seed: int | None = None,
         threads: int = 0,
         render_mode: str | None = None,
-        **options: Any,
+        **options: object,
     ) -> Any:
         """Make `num_envs` environments, stepped together on `threads` threads (0: all cores)."""
         if isinstance(threads, bool) or not isinstance(threads, int) or threads < 0:
             raise ValueError(f"threads={threads!r} must be 0 (all cores) or a positive number")
-        return self.make_envs(
-            self.configure(**options),
-            num_envs=num_envs,
-            seed=seed,
-            threads=threads,
-            render_mode=render_mode,
-        )
+        config, shared = self.configure(**options), {"seed": seed, "render_mode": render_mode}
+        return self.make_envs(config, num_envs=num_envs, threads=threads, **shared)
 
-    def configure(self, **options: Any) -> Any:
+    def configure(self, **options: object) -> Options:
         """The task's config with options changed by name; a ValueError names an unknown one."""
         names = self.option_names
         for option in options:
             if option not in names:
-                known = f" Options: {', '.join(names)}" if names else " It has no options"
+                known = f"Options: {', '.join(names)}" if names else "It has no options"
                 hint = did_you_mean(option, names)
-                raise ValueError(f"{self.name} has no option {option!r}{hint}.{known}")
+                raise ValueError(f"{self.name} has no option {option!r}{hint}. {known}")
         if self.options is None:
             return None
         level = options.pop("level", None)
         if level is not None and level not in self.levels:
             raise ValueError(f"level={level!r} must be one of {', '.join(map(str, self.levels))}")
-        chosen = {} if level is None else self.levels[level]
+        chosen = self.levels[level] if isinstance(level, int) else {}
         return replace(self.options, **{**chosen, **options})
 
     @property
@@ -124,8 +120,8 @@ def register_task(task: Task) -> Task:
 
 
 def find_task(
-    source: "str | Task | Callable[..., Any]",
-    cost: Any = None,
+    source: "str | Task | Callable[..., Env | VectorEnv]",
+    cost: "Cost | None" = None,
     cost_limits: Mapping[str, float] | None = None,
 ) -> Task:
     """The task that `source` stands for.
@@ -143,21 +139,17 @@ def find_task(
         task = source
     elif callable(source):
         task = _from_function(source, getattr(source, "__name__", "environment"), None, cost)
-    elif source in TASKS:
-        task = TASKS[source]
-        task = replace(task, reference=task.reference or source)
-    elif GYMNASIUM_ID.match(source):
+    elif source not in TASKS and GYMNASIUM_ID.match(source):
         task = _from_gymnasium(source, cost)
-    elif is_reference(source):
-        value = load_reference(source)
-        reference = absolute_reference(source)
+    elif source not in TASKS and is_reference(source):
+        value, reference = load_reference(source), absolute_reference(source)
         if isinstance(value, Task):
             task = replace(value, reference=reference)
         else:
             task = _from_function(value, source.rpartition(":")[2], reference, cost)
     else:
-        TASKS[source]  # raises, with the nearest name
-        raise AssertionError
+        task = TASKS[source]  # raises, with the nearest name
+        task = replace(task, reference=task.reference or source)
     if cost is not None and not isinstance(task.options, GymOptions):
         raise ValueError(f"cost={cost!r}: {task.name} has its own costs; leave it out")
     return task if cost_limits is None else replace(task, cost_limits=dict(cost_limits))
@@ -170,14 +162,14 @@ class GymOptions:
     cost: Any = "info:cost"
     """Where costs come from: info:KEY, several of them, or a reference to a function of batches
     (obs, action, next_obs)."""
-    kwargs: dict[str, Any] = field(default_factory=dict)
+    kwargs: dict[str, object] = field(default_factory=dict)
     """Keyword arguments of `gymnasium.make`, or of the function that makes environments."""
 
 
-def _from_gymnasium(name: str, cost: Any) -> Task:
+def _from_gymnasium(name: str, cost: "Cost | None") -> Task:
     import gymnasium
 
-    def make_one(**kwargs: Any) -> Any:
+    def make_one(**kwargs: Any) -> "Env":
         try:
             return gymnasium.make(name, disable_env_checker=True, **kwargs)
         except (gymnasium.error.Error, ImportError) as error:
@@ -186,51 +178,48 @@ def _from_gymnasium(name: str, cost: Any) -> Task:
     return _from_function(make_one, name.rpartition("/")[2].rpartition(":")[2], name, cost)
 
 
-def _from_function(function: Any, name: str, reference: str | None, cost: Any) -> Task:
+def _from_function(
+    function: Callable[..., Any], name: str, reference: str | None, cost: "Cost | None"
+) -> Task:
     if not callable(function):
         raise ValueError(
             f"task={reference or name!r} is a {type(function).__name__}, not a function"
         )
-    takes_count = _takes_count(function)
-
-    def make_envs(
-        options: GymOptions,
-        num_envs: int,
-        seed: int | None = None,
-        threads: int = 0,
-        render_mode: str | None = None,
-    ) -> Any:
-        from surefoot.envs.gym.adapters import adapt
-
-        kwargs = dict(options.kwargs)
-        if render_mode is not None:
-            kwargs["render_mode"] = render_mode
-        made: Any = function(num_envs, **kwargs) if takes_count else lambda: function(**kwargs)
-        return adapt(
-            made, cost=_cost(options.cost), num_envs=None if takes_count else num_envs, seed=seed
-        )
-
-    options = GymOptions() if cost is None else GymOptions(cost=cost)
-    summary = f"The Gymnasium environment {name}."
-    return Task(name, summary, make_envs, options, reference=reference)
-
-
-def _takes_count(function: Callable[..., Any]) -> bool:
-    """Whether a function must be given the number of environments."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return False
-    return any(
+    parameters = _parameters(function)
+    takes_count = any(
         p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
         for p in parameters
     )
+    renders = any(p.name == "render_mode" or p.kind is p.VAR_KEYWORD for p in parameters)
+
+    def make_envs(
+        options: GymOptions, num_envs: int, seed: int | None, render_mode: str | None, threads: int
+    ) -> "VectorEnv":
+        from surefoot.envs.gym.adapters import adapt
+
+        kwargs = options.kwargs
+        if render_mode is not None and renders:
+            kwargs = {**kwargs, "render_mode": render_mode}
+        cost = _cost(options.cost)
+        if takes_count:
+            return adapt(function(num_envs, **kwargs), cost=cost, seed=seed)
+        return adapt(lambda: function(**kwargs), cost=cost, num_envs=num_envs, seed=seed)
+
+    options = GymOptions() if cost is None else GymOptions(cost=cost)
+    return Task(name, f"The environment {name}.", make_envs, options, reference=reference)
 
 
-def _cost(cost: Any) -> Any:
+def _parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return []
+
+
+def _cost(cost: Any) -> "Cost":
     """A cost as `adapt` takes it."""
     if isinstance(cost, list | tuple):
-        return tuple(_cost(one) for one in cost)
+        return tuple(_cost(one) for one in cost)  # type: ignore[misc]
     if isinstance(cost, str) and not cost.startswith("info:") and is_reference(cost):
         return load_reference(cost)
     return cost.removeprefix("info:") if isinstance(cost, str) else cost
@@ -250,19 +239,15 @@ def make(task: str | Task, num_envs: int = 1, **options: Any) -> Any:
 
 def describe(task: Task) -> dict[str, Any]:
     """A task in plain values, for `surefoot envs --json`."""
-    env = task.make()
-    sizes = {"default": env.single_observation_space.shape[0]}
-    if task.observations:
-        sizes = {
-            name: task.make(observation=name).single_observation_space.shape[0]
-            for name in task.observations
-        }
+    size = lambda **options: task.make(**options).single_observation_space.shape[0]
+    sizes = {name: size(observation=name) for name in task.observations}
+    env, options = task.make(), {} if task.options is None else vars(task.options)
     documented = {} if task.options is None else field_help(type(task.options))
     return {
         "name": task.name,
         "id": f"surefoot/{task.name}-v0",
         "summary": task.summary,
-        "observations": sizes,
+        "observations": sizes or {"default": size()},
         "models": [*task.models, BLACK_BOX],
         "actions": env.single_action_space.shape[0],
         "action_low": env.single_action_space.low.tolist(),
@@ -271,11 +256,11 @@ def describe(task: Task) -> dict[str, Any]:
         "cost_limits": dict(task.cost_limits),
         "max_episode_steps": env.max_episode_steps,
         "options": [
-            {"name": name, "default": _plain(value), "help": documented.get(name, "")}
-            for name, value in ({} if task.options is None else vars(task.options)).items()
+            {
+                "name": name,
+                "default": to_dict(value) if is_dataclass(value) else value,
+                "help": documented.get(name, ""),
+            }
+            for name, value in options.items()
         ],
     }
-
-
-def _plain(value: Any) -> Any:
-    return to_dict(value) if is_dataclass(value) else value

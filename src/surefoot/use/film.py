@@ -6,7 +6,9 @@ from typing import Literal
 from surefoot.algorithms.collect import Collector
 from surefoot.algorithms.planning import Mode
 from surefoot.core.spaces import action_spec
-from surefoot.envs.render.film import check_film, film_env
+from surefoot.envs.render.film import Filmed, check_film, film_env
+from surefoot.runs.folder import RunFolder
+from surefoot.runs.info import read_info
 from surefoot.use.evaluate import acting_in
 from surefoot.use.run import plans_itself
 
@@ -27,13 +29,18 @@ def film_run(
     if plan is None and plans_itself(run):
         plan = "look-ahead"
     acting = acting_in(run, 1, seed, plan=plan, which=which)
+    if not hasattr(acting.env, "scene"):
+        acting = acting_in(run, 1, seed, plan=plan, which=which, render_mode="rgb_array")
     env = acting.env
     length = steps or env.max_episode_steps
     collector = Collector(env, [seed + s for s in acting.seeds], 1, acting.model)
     actor = acting.make_actor(collector.rngs, length)
     actions, clock = action_spec(env.single_action_space), iter(range(length))
 
-    def step() -> None:
-        collector.collect(actor, actions, 1, t=next(clock))
+    def step() -> Filmed:
+        taken = collector.collect(actor, actions, 1, t=next(clock))
+        reward, cost = float(taken.reward.sum()), float(taken.cost.sum())
+        return Filmed(reward, cost, bool(taken.ended.any()))
 
-    return film_env(env, step, path, view, steps, every, size, sum(acting.cost_limits))
+    limit, title = sum(acting.cost_limits), read_info(RunFolder(Path(run))).task_name
+    return film_env(env, step, path, view, steps, every, size, limit, title)

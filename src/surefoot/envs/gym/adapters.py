@@ -1,16 +1,26 @@
 """Any Gymnasium environment as a Surefoot environment."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Discrete, flatten_space
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from gymnasium.spaces import Box, flatdim
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import iterate
 
 from surefoot.envs.gym import snapshot as snapshots
-from surefoot.envs.gym.adapted import Adapted, Cost, EnvironmentFault, Options, Seed, Step
+from surefoot.envs.gym.adapted import (
+    Adapted,
+    Cost,
+    EnvironmentFault,
+    Info,
+    Seed,
+    Step,
+    flat_action_space,
+    shaped,
+)
 
 __all__ = ["EnvironmentFault", "adapt"]
 
@@ -26,8 +36,8 @@ def adapt(
     """Any Gymnasium environment as a Surefoot environment.
 
     env: an environment; a class or function that makes one, or a registered id (`num_envs` copies
-        are made); or a vector environment. Environments may return six values from `step`, with
-        the cost after the reward, as in safety-gymnasium.
+        are made); or a vector environment that resets within the step. Environments may return six
+        values from `step`, with the cost after the reward, as in safety-gymnasium.
     cost: a key of `info`; several keys; or a function of batches, `cost(obs, action, next_obs)`
         with shapes [N, D], [N, A] (or [N] for discrete actions), [N, D], returning [N] or [N, k].
         `next_obs` is the result of the step, also when the episode ended there. Store floats under
@@ -81,69 +91,67 @@ class _SyncAdapter(Adapted):
         self, envs: Sequence[gym.Env], cost: Cost, names: Sequence[str] | None, seed: Seed
     ):
         first, *others = self.envs = list(envs)
-        size = lambda env: flatten_space(env.observation_space).shape
+        spaces = first.observation_space, first.action_space
         for i, env in enumerate(others, start=1):
-            if env.action_space != first.action_space or size(env) != size(first):
+            same_size = flatdim(env.observation_space) == flatdim(spaces[0])
+            if env.action_space != spaces[1] or not same_size:
                 raise ValueError(
                     f"environment {i} has spaces {env.observation_space}, {env.action_space}; "
-                    f"environment 0 {first.observation_space}, {first.action_space}"
+                    f"environment 0 {spaces[0]}, {spaces[1]}"
                 )
-        spaces = first.observation_space, first.action_space
-        super().__init__(first, len(envs), *spaces, cost, names, seed)
+        super().__init__(first, len(envs), spaces, cost, names, seed)
+        self._episode = np.ones(len(envs), dtype=int)
+        self._t = np.zeros(len(envs), dtype=int)
 
-    def _call(self, index: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """The result of a call into environment code; its exceptions name the environment."""
+    @contextmanager
+    def _naming(self, i: int) -> Iterator[None]:
+        """Turn exceptions into faults that name environment i and its step."""
         try:
-            return function(*args, **kwargs)
+            yield
         except Exception as error:
-            raise self._fault(index, f"{type(error).__name__}: {error}") from error
+            t, episode = self._t[i], self._episode[i]
+            when = f"step {t} of episode {episode}" if t else f"reset into episode {episode}"
+            problem = f"environment {i}, {when}: {type(error).__name__}: {error}"
+            raise EnvironmentFault(problem) from error
 
-    def _first(self, index: int, **kwargs: Any) -> np.ndarray:
-        obs, _ = self._call(index, lambda: tuple(self.envs[index].reset(**kwargs)))
-        return self._flattened(index, obs)
-
-    def _start(self, seed: Seed, options: Options) -> np.ndarray:
+    def _start(self, seed: Seed, options: Info | None) -> np.ndarray:
+        self._episode[:], self._t[:] = 1, 0
         if not isinstance(seed, Sequence):
-            seed = [None if seed is None else seed + i for i in range(self.num_envs)]
-        return np.stack([self._first(i, seed=s, options=options) for i, s in enumerate(seed)])
+            seeds = [None if seed is None else seed + i for i in range(self.num_envs)]
+        else:
+            seeds = seed
+        return np.stack([self._first(i, s, options) for i, s in enumerate(seeds)])
 
-    def _restart(self, ended: np.ndarray, next_obs: np.ndarray) -> np.ndarray:
-        obs = next_obs.copy()
-        for i in map(int, np.flatnonzero(ended)):
-            obs[i] = self._first(i)
-        return obs
+    def _first(self, i: int, seed: int | None = None, options: Info | None = None) -> np.ndarray:
+        with self._naming(i):
+            obs, _ = self.envs[i].reset(seed=seed, options=options)
+            return self._flattened(obs)
 
     def _advance(self, actions: np.ndarray) -> Step:
+        self._t += 1
         rows = [self._one(i, action) for i, action in enumerate(actions)]
-        obs, reward, terminated, truncated, cost = zip(*rows, strict=True)
-        ends = np.array(terminated, dtype=bool), np.array(truncated, dtype=bool)
-        costs = None if self._cost_function else np.array(cost)
-        return Step(np.stack(obs), np.array(reward), *ends, costs)
+        next_obs, reward, terminated, truncated, cost = map(np.array, zip(*rows, strict=True))
+        obs, ended = next_obs.copy(), terminated | truncated
+        self._episode[ended] += 1
+        self._t[ended] = 0
+        for i in np.flatnonzero(ended).tolist():
+            obs[i] = self._first(i)
+        return Step(next_obs, obs, reward, terminated, truncated, cost)
 
-    def _one(self, i: int, action: np.ndarray) -> tuple[Any, ...]:
-        values = self._call(i, lambda: tuple(self.envs[i].step(action)))
-        if len(values) not in (5, 6):
-            raise self._fault(i, f"step returned {len(values)} values, not 5 (or 6 with a cost)")
-        obs, reward, *given, terminated, truncated, info = values
-        flat = self._flattened(i, obs)
-        reward = self._number(i, "reward", reward, ())
-        ends = self._call(i, lambda: (bool(terminated), bool(truncated)))
-        info = self._call(i, dict, info) | ({"cost": given[0]} if given else {})
-        if self._cost_function is not None:
-            return flat, reward, *ends, None
-        for key in self._keys:
-            if key not in info:
-                raise self._fault(i, _missing(key, info))
-        costs = [self._number(i, key, info[key], self._cost_shape) for key in self._keys]
-        return flat, reward, *ends, np.stack(costs)
+    def _one(self, i: int, action: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool, bool, list]:
+        """Environment i's observation, reward, ends and costs under the keys."""
+        with self._naming(i):
+            obs, reward, *given, terminated, truncated, info = self.envs[i].step(action)
+            info = dict(info) | ({"cost": given[0]} if given else {})
+            costs = []
+            for key in self._keys if self._cost_function is None else ():
+                if key not in info:
+                    raise ValueError(_missing(key, info))
+                costs.append(shaped(key, info[key], self._cost_shape))
+            ends = bool(terminated), bool(truncated)
+            return self._flattened(obs), shaped("reward", reward, ()), *ends, costs
 
-    def _number(self, i: int, field: str, value: Any, shape: tuple[int, ...]) -> np.ndarray:
-        number = self._call(i, np.asarray, value, dtype=np.float64)
-        if number.shape != shape:
-            raise self._fault(i, f"{field} {value!r} has shape {number.shape}, not {shape}")
-        return number
-
-    def snapshot(self) -> dict[str, Any] | None:
+    def snapshot(self) -> Info | None:
         """All that is needed to continue exactly; None unless every environment supports it."""
         states = [snapshots.snapshot(env) for env in self.envs]
         if any(state is None for state in states):
@@ -154,16 +162,16 @@ class _SyncAdapter(Adapted):
         }
         return {"each": each, "obs": self._obs, "episode": self._episode, "t": self._t}
 
-    def restore(self, state: dict[str, Any]) -> None:
+    def restore(self, state: Info) -> None:
         """Continue from a snapshot of as many environments of the same kind."""
         for i, env in enumerate(self.envs):
-            one: Any = env
-            one.restore(state["each"][str(i)].get("env", {}))
-            snapshots.to_generator(env.np_random, state["each"][str(i)]["luck"])
+            one = state["each"][str(i)]
+            env.get_wrapper_attr("restore")(one.get("env", {}))
+            snapshots.to_generator(env.np_random, one["luck"])
         self._obs, self._seed = state["obs"].copy(), None
         self._episode[:], self._t[:] = state["episode"], state["t"]
 
-    def render(self) -> Any:
+    def render(self) -> tuple[np.ndarray, ...]:  # type: ignore[override]
         return tuple(env.render() for env in self.envs)
 
     def close_extras(self, **kwargs: Any) -> None:
@@ -172,110 +180,75 @@ class _SyncAdapter(Adapted):
 
 
 class _VectorAdapter(Adapted):
-    """A vector environment that resets within the step, or by `reset_mask`."""
+    """A vector environment that resets within the step."""
 
     def __init__(self, env: VectorEnv, cost: Cost, names: Sequence[str] | None, seed: Seed):
         self.env = env
         # Vector environments without a mode (safety-gymnasium's) reset within the step.
-        self._mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.SAME_STEP))
-        # Gymnasium's AsyncVectorEnv accepts a reset with a mask in place of the later autoreset.
-        # Its workers without shared memory would reset twice; custom workers are unknown.
-        async_ = type(env) is AsyncVectorEnv and env.shared_memory and env.worker is None
-        if self._mode is AutoresetMode.NEXT_STEP and not async_:
+        mode = AutoresetMode(env.metadata.get("autoreset_mode", AutoresetMode.SAME_STEP))
+        if mode is not AutoresetMode.SAME_STEP:
             raise ValueError(
-                f"{env!r} resets in the step after an episode's end, which mixes episodes; make "
-                "it with autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP (for make_vec: "
-                'vector_kwargs={"autoreset_mode": ...}), or pass a function that makes one '
-                "environment, with num_envs"
+                f"{env!r} does not reset within the step that ends an episode; pass a function "
+                "that makes one environment, with num_envs, or make the vector environment with "
+                "autoreset_mode=gymnasium.vector.AutoresetMode.SAME_STEP"
             )
         if names is None and cost == "cost":
             names = getattr(env.unwrapped, "cost_names", None)
         spaces = env.single_observation_space, env.single_action_space
-        super().__init__(env, env.num_envs, *spaces, cost, names, seed)
+        super().__init__(env, env.num_envs, spaces, cost, names, seed)
 
     def __getattr__(self, name: str) -> Any:
-        if name not in ("state", "outcome"):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        inner = getattr(self.env.unwrapped, name)
-        return self._outcome if name == "outcome" else inner
+        if name in ("state", "outcome"):
+            return getattr(self.env.unwrapped, name)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def _start(self, seed: Any, options: Options) -> np.ndarray:
-        obs = self._batch(self.env.reset(seed=seed, options=options)[0])
-        self._outcome = getattr(self.env.unwrapped, "outcome", None)
-        return obs
-
-    def _restart(self, ended: np.ndarray, next_obs: np.ndarray) -> np.ndarray:
-        if self._mode is AutoresetMode.SAME_STEP:
-            return self._first_obs
-        obs = self._batch(self.env.reset(options={"reset_mask": ended.copy()})[0])
-        changed = ~ended & (obs != next_obs).any(axis=1)
-        if changed.any():
-            problem = "reset_mask also reset this environment, whose episode continues"
-            raise self._fault(int(np.argmax(changed)), problem)
-        return obs
+    def _start(self, seed: Seed, options: Info | None) -> np.ndarray:
+        seeds = seed if seed is None or isinstance(seed, int) else list(seed)
+        return self._batch(self.env.reset(seed=seeds, options=options)[0])  # type: ignore[arg-type]
 
     def _advance(self, actions: np.ndarray) -> Step:
         obs, reward, *given, terminated, truncated, info = self.env.step(actions)
-        self._outcome = getattr(self.env.unwrapped, "outcome", None)
-        next_obs = self._batch(obs)
-        reward = self._column("reward", reward, np.float64)
-        terminated = self._column("terminated", terminated, bool)
-        truncated = self._column("truncated", truncated, bool)
+        obs, reward = self._batch(obs), np.array(reward, np.float64)
+        terminated, truncated = np.array(terminated, bool), np.array(truncated, bool)
         ended = terminated | truncated
-        if self._mode is AutoresetMode.SAME_STEP and ended.any():
-            self._first_obs = next_obs.copy()
-            # The second name is that of Gymnasium before 1.0, and so of safety-gymnasium.
-            final = info.get("final_obs", info.get("final_observation"))
-            for i in map(int, np.flatnonzero(ended)):
-                if final is None or final[i] is None:
-                    raise self._fault(i, "the episode ended, but info has no final_obs")
-                next_obs[i] = self._flattened(i, final[i])
-        if self._cost_function is not None:
-            return Step(next_obs, reward, terminated, truncated, None)
+        next_obs = obs.copy()
+        # The second name is that of Gymnasium before 1.0, and so of safety-gymnasium.
+        final = info.get("final_obs", info.get("final_observation"))
+        for i in np.flatnonzero(ended).tolist():
+            if final is None:
+                raise ValueError(f"environment {i}: the episode ended, but info has no final_obs")
+            next_obs[i] = self._flattened(final[i])
         if given and self._keys == ("cost",):  # in a six-value step all rows belong to this step
             info = {"cost": given[0]}
-        costs = np.stack([self._cost(key, info, ended) for key in self._keys], axis=1)
-        return Step(next_obs, reward, terminated, truncated, costs)
+        costs = np.empty((self.num_envs, len(self._keys), *self._cost_shape))
+        if self._cost_function is None:
+            for j, key in enumerate(self._keys):
+                costs[:, j] = self._cost(key, info, ended)
+        return Step(next_obs, obs, reward, terminated, truncated, costs)
 
-    def _cost(self, key: str, info: Mapping[str, Any], ended: np.ndarray) -> np.ndarray:
+    def _cost(self, key: str, info: Info, ended: np.ndarray) -> np.ndarray:
         """The cost of every environment's step.
 
         Where an episode ended and `info` belongs to the next one, it is in `final_info`.
         """
         cost = np.empty((self.num_envs, *self._cost_shape))
-        final = info["final_info"] if ended.any() and "final_info" in info else info
-        if not isinstance(final, Mapping):
-            raise self._fault(None, f"final_info is a {type(final).__name__}, not a dict of arrays")
-        for source, rows in ((info, ~ended), (final, ended)):
-            present = np.broadcast_to(source.get(f"_{key}", key in source), rows.shape)
-            if (rows & ~present).any():
-                raise self._fault(int(np.argmax(rows & ~present)), _missing(key, source))
+        for source, rows in ((info, ~ended), (info.get("final_info", info), ended)):
+            missing = rows & ~np.broadcast_to(source.get(f"_{key}", key in source), rows.shape)
+            if missing.any():
+                raise ValueError(f"environment {np.argmax(missing)}: {_missing(key, source)}")
             if rows.any():
-                values = np.asarray(source[key])
-                if values.shape == (self.num_envs, 1):  # one constraint, as [N, k]
-                    values = values[:, 0]
-                cost[rows] = self._column(key, values, np.float64, self._cost_shape)[rows]
+                cost[rows] = np.reshape(source[key], cost.shape)[rows]
         return cost
 
-    def _column(
-        self, field: str, values: Any, dtype: Any, shape: tuple[int, ...] = ()
-    ) -> np.ndarray:
-        column, expected = np.array(values, dtype=dtype), (self.num_envs, *shape)
-        if column.shape != expected:
-            raise self._fault(None, f"{field} has shape {column.shape}, not {expected}")
-        return column
-
-    def _batch(self, obs: Any) -> np.ndarray:
+    def _batch(self, obs: object) -> np.ndarray:
         """All observations as [N, D], copied: vector environments may reuse their arrays."""
         if isinstance(self._observed, Box):
-            dtype = self.single_observation_space.dtype
-            batch = self._column("observation", obs, dtype, self._observed.shape)
+            batch = np.array(obs, self.single_observation_space.dtype)
             return batch.reshape(self.num_envs, -1)
-        rows = iterate(self.env.observation_space, obs)
-        return np.stack([self._flattened(i, row) for i, row in enumerate(rows)])
+        return np.stack([self._flattened(o) for o in iterate(self.env.observation_space, obs)])
 
-    def render(self) -> Any:
-        return self.env.render()
+    def render(self) -> tuple[np.ndarray, ...] | None:  # type: ignore[override]
+        return self.env.render()  # type: ignore[return-value]
 
     def close_extras(self, **kwargs: Any) -> None:
         self.env.close(**kwargs)
@@ -285,14 +258,11 @@ def _conforms(env: VectorEnv) -> bool:
     """Whether env already fulfils the contract of `Adapted`."""
     observed, acted = env.single_observation_space, env.single_action_space
     flat = isinstance(observed, Box) and len(observed.shape) == 1
-    if isinstance(acted, Discrete):
-        flat = flat and acted.start == 0
-    else:
-        flat = flat and isinstance(acted, Box) and len(acted.shape) == 1
+    flat = flat and flat_action_space(acted) == acted
     same_step = env.metadata.get("autoreset_mode") is AutoresetMode.SAME_STEP
     return flat and same_step and hasattr(env, "cost_names") and hasattr(env, "max_episode_steps")
 
 
-def _missing(key: str, info: Mapping[str, Any]) -> str:
+def _missing(key: str, info: Info) -> str:
     keys = sorted(name for name in info if name.removeprefix("_") not in set(info) - {name})
     return f"info has no {key!r}, but {keys}; pass its key, keys or a function as `cost`"

@@ -14,9 +14,8 @@ import numpy as np
 
 def snapshot(env: Any) -> dict[str, Any] | None:
     """All that the environment needs to continue exactly; None if it has no snapshots."""
-    if not all(callable(getattr(env, name, None)) for name in ("snapshot", "restore")):
-        return None
-    return env.snapshot()
+    supported = all(callable(getattr(env, name, None)) for name in ("snapshot", "restore"))
+    return env.snapshot() if supported else None
 
 
 def from_generator(rng: np.random.Generator) -> np.ndarray:

@@ -69,7 +69,7 @@ class GoalEnv(TaskEnv):
         c = self.config
         taken = [(*robot_xy, c.robot_keepout)]
         taken += [(x, y, c.hazard_keepout) for x, y in self.hazards[i].tolist()]
-        return layout.sample_goal(self.streams.drawer(i), c.extent, c.goal_keepout, taken)
+        return layout.sample_point(self.streams.drawer(i), c.extent, c.goal_keepout, taken)
 
     def _begin(self, ids: np.ndarray) -> None:
         c = self.config
@@ -83,7 +83,7 @@ class GoalEnv(TaskEnv):
             for _ in range(1 + c.hazards):  # the reference draws unused yaws here
                 draw(0.0, 2 * np.pi)
             self.hazards[i] = np.reshape(points[2:], (-1, 2))
-            self.simulation.place(i, *points[0], yaw)
+            self.robot.place(self.simulation.qpos[i], *points[0], yaw)
             goal = self.draw_goal(i, points[0])
             if goal is None:
                 raise layout.ImpossibleLayout(
@@ -96,7 +96,10 @@ class GoalEnv(TaskEnv):
         self.distance = geometry.distance(np, self.place, self.goal)
 
     def _read(self) -> None:
-        self.position, self.heading, self.rotation, self.body = self.simulation.read()
+        """Read poses and proprioception from the simulation."""
+        self.position, self.heading, self.rotation, self.body = self.robot.read(
+            self.simulation.qpos, self.simulation.qvel
+        )
         self.place = self.position[:, :2]
 
     def advance(self, actions: np.ndarray) -> StepResult:

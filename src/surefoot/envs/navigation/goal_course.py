@@ -5,6 +5,7 @@ from functools import cached_property
 from itertools import accumulate, pairwise
 from typing import ClassVar, Generic, NamedTuple, Self, TypeVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Key
@@ -112,6 +113,22 @@ class GoalModel(Generic[S]):
     def record_size(self) -> int:
         return self._columns.size
 
+    @property
+    def feature_names(self) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        return self.feature_names
+
+    @property
+    def feature_size(self) -> int:
+        return len(self.feature_names)
+
+    @property
+    def target_size(self) -> int:
+        return len(self.output_names)
+
     @cached_property
     def _columns(self) -> Columns:
         """The layout of a record: the robot's part, then the course."""
@@ -120,8 +137,16 @@ class GoalModel(Generic[S]):
     def _robot_columns(self) -> dict[str, int]:
         raise NotImplementedError
 
+    def _robot_record(self, state: GoalState) -> list[np.ndarray]:
+        """The robot's part of records."""
+        raise NotImplementedError
+
     def _robot_start(self, layouts: Layouts) -> list[Float[Array, "N _"]]:
         """The robot's part of initial records."""
+        raise NotImplementedError
+
+    def _state(self, record: Float[Array, " R"], course: Course) -> S:
+        """The imagined state that starts from a record."""
         raise NotImplementedError
 
     def for_horizon(self, horizon: int) -> Self:
@@ -135,20 +160,22 @@ class GoalModel(Generic[S]):
         course = [layouts.goal, layouts.hazards.reshape(n, -1), distance[:, None]]
         return jnp.concatenate([*self._robot_start(layouts), *course], 1)
 
-    def _record(self, state: GoalState, robot: list[np.ndarray]) -> np.ndarray:
+    def record(self, state: GoalState) -> np.ndarray:
+        """Real states as records [N, R]."""
         course = [state.goal, state.hazards.reshape(len(state.goal), -1), state.distance[:, None]]
-        return np.concatenate([*robot, *course], 1).astype(np.float32)
+        return np.concatenate([*self._robot_record(state), *course], 1).astype(np.float32)
 
-    def _course(self, record: Float[Array, " R"], spare: Float[Array, "M 2"]) -> Course:
+    def restore(self, key: Key[Array, ""], records: Float[Array, "N R"]) -> S:
+        """Imagined states that start from records."""
         at = self._columns
-        hazards = record[at["hazards"]].reshape(-1, 2)
-        return Course(
-            record[at["goal"]], hazards, record[at["distance"]][0], spare, jnp.zeros((), jnp.int32)
-        )
+        hazards = records[:, at["hazards"]].reshape(len(records), -1, 2)
+        spare = sample_spare_goals(self.config, key, hazards, self.spare)
 
-    def _spare(self, key: Key[Array, ""], records: Float[Array, "N R"]) -> Float[Array, "N M 2"]:
-        hazards = records[:, self._columns["hazards"]].reshape(len(records), -1, 2)
-        return sample_spare_goals(self.config, key, hazards, self.spare)
+        def build(record: Array, hazards: Array, spare: Array) -> S:
+            distance, none = record[at["distance"]][0], jnp.zeros((), jnp.int32)
+            return self._state(record, Course(record[at["goal"]], hazards, distance, spare, none))
+
+        return jax.vmap(build)(records, hazards, spare)
 
     def follow_real(
         self,

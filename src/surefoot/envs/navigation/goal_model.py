@@ -11,23 +11,22 @@
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Float
 
-from surefoot.core.config import check_choice
 from surefoot.envs import geometry
 from surefoot.envs.navigation import goal_rules
 from surefoot.envs.navigation.goal_course import (
     Columns,
+    Course,
     EgoState,
     GoalModel,
     PaperState,
     arrive,
 )
-from surefoot.envs.navigation.goal_rules import GoalConfig, GoalState
-from surefoot.envs.navigation.robots import Robot, load_model
+from surefoot.envs.navigation.goal_rules import GoalConfig, GoalState, Observation
+from surefoot.envs.navigation.robots import load_model
 from surefoot.envs.navigation.sampler import Layouts
 
 Bounds = tuple[Float[Array, " F"], Float[Array, " F"]]
@@ -40,14 +39,6 @@ class EgoGoalModel(GoalModel[EgoState]):
     features_hold_goal = False
 
     @property
-    def feature_size(self) -> int:
-        return self.robot.proprioception
-
-    @property
-    def target_size(self) -> int:
-        return self.robot.proprioception + 3
-
-    @property
     def feature_names(self) -> tuple[str, ...]:
         return self.robot.body_names
 
@@ -58,22 +49,20 @@ class EgoGoalModel(GoalModel[EgoState]):
     def _robot_columns(self) -> dict[str, int]:
         return {"position": 2, "heading": 1, "body": self.robot.proprioception}
 
-    def record(self, state: GoalState) -> np.ndarray:
-        """Real states as records [N, R]."""
-        return self._record(state, [state.position[:, :2], state.heading[:, None], state.body])
+    def _robot_record(self, state: GoalState) -> list[np.ndarray]:
+        return [state.position[:, :2], state.heading[:, None], state.body]
 
     def _robot_start(self, layouts: Layouts) -> list[Float[Array, "N _"]]:
-        n = layouts.heading.shape[0]
-        body = jnp.tile(jnp.asarray(resting_body(self.robot)), (n, 1))
+        model = load_model(self.robot.name)
+        at_rest = self.robot.read(model.qpos0[None].copy(), np.zeros((1, model.nv))).body[0]
+        body = jnp.tile(jnp.asarray(at_rest.astype(np.float32)), (len(layouts.heading), 1))
         return [layouts.robot, layouts.heading[:, None], body]
 
-    def restore(self, key: Key[Array, ""], records: Float[Array, "N R"]) -> EgoState:
-        """Imagined states that start from records."""
+    def _state(self, record: Float[Array, " R"], course: Course) -> EgoState:
         at = self._columns
-        build = lambda r, spare: EgoState(
-            r[at["position"]], r[at["heading"]][0], r[at["body"]], self._course(r, spare)
+        return EgoState(
+            record[at["position"]], record[at["heading"]][0], record[at["body"]], course
         )
-        return jax.vmap(build)(records, self._spare(key, records))
 
     def features(self, state: EgoState) -> Float[Array, " F"]:
         return state.body
@@ -82,12 +71,7 @@ class EgoGoalModel(GoalModel[EgoState]):
         return record[self._columns["body"]]
 
     def target(
-        self,
-        before: Float[Array, " R"],
-        after: Float[Array, " R"],
-        reward: Float[Array, ""],
-        cost: Float[Array, " 1"],
-        terminated: Bool[Array, ""],
+        self, before: Float[Array, " R"], after: Float[Array, " R"], *signals: Array
     ) -> Float[Array, " D"]:
         """What the network should predict for a real step."""
         heading, position = self._columns["heading"], self._columns["position"]
@@ -101,15 +85,10 @@ class EgoGoalModel(GoalModel[EgoState]):
         return jnp.concatenate([change, move, turn])
 
     def advance(
-        self,
-        state: EgoState,
-        action: Float[Array, " A"],
-        prediction: Float[Array, " D"],
-        binary: Float[Array, "2 0"],
-        bounds: Bounds,
+        self, state: EgoState, action: Array, prediction: Array, binary: Array, bounds: Bounds
     ) -> tuple[EgoState, Array, Array, Array]:
         """Next state, reward, costs [1] and termination, given the network's prediction."""
-        size = self.robot.proprioception
+        size = self.feature_size
         body = jnp.clip(state.body + prediction[:size], *bounds)
         cos, sin = jnp.cos(state.heading), jnp.sin(state.heading)
         dx, dy, turn = prediction[size], prediction[size + 1], prediction[size + 2]
@@ -134,14 +113,6 @@ class PaperGoalModel(GoalModel[PaperState]):
     features_hold_goal = True
 
     @property
-    def feature_size(self) -> int:
-        return self._vector.size
-
-    @property
-    def target_size(self) -> int:
-        return self.feature_size
-
-    @property
     def feature_names(self) -> tuple[str, ...]:
         axes = {"velocity": ("x", "y"), "yaw_rate": ("",), "magnetometer": ("x", "y", "z")}
         sensors = [
@@ -153,10 +124,6 @@ class PaperGoalModel(GoalModel[PaperState]):
         ego = [f"{name} {axis}" for name in objects for axis in "xy"]
         return (*sensors, *ego, "cos heading", "-sin heading", "position x", "position y")
 
-    @property
-    def output_names(self) -> tuple[str, ...]:
-        return self.feature_names
-
     @cached_property
     def _vector(self) -> Columns:
         """The layout of the model state."""
@@ -165,9 +132,8 @@ class PaperGoalModel(GoalModel[PaperState]):
     def _robot_columns(self) -> dict[str, int]:
         return {"vector": self._vector.size}
 
-    def record(self, state: GoalState) -> np.ndarray:
-        """Real states as records [N, R]."""
-        return self._record(state, [goal_rules.paper_state(self.robot, state)])
+    def _robot_record(self, state: GoalState) -> list[np.ndarray]:
+        return [goal_rules.paper_state(self.robot, state)]
 
     def _robot_start(self, layouts: Layouts) -> list[Float[Array, "N _"]]:
         """Robots at rest and upright: all their sensors follow from the heading."""
@@ -180,10 +146,8 @@ class PaperGoalModel(GoalModel[PaperState]):
         ego = geometry.to_ego(jnp, points, layouts.robot, cos, sin).reshape(n, -1)
         return [sensors, ego, jnp.stack([cos, -sin], 1), layouts.robot]
 
-    def restore(self, key: Key[Array, ""], records: Float[Array, "N R"]) -> PaperState:
-        """Imagined states that start from records."""
-        build = lambda r, spare: PaperState(self.record_features(r), self._course(r, spare))
-        return jax.vmap(build)(records, self._spare(key, records))
+    def _state(self, record: Float[Array, " R"], course: Course) -> PaperState:
+        return PaperState(self.record_features(record), course)
 
     def features(self, state: PaperState) -> Float[Array, " F"]:
         return state.vector
@@ -192,12 +156,7 @@ class PaperGoalModel(GoalModel[PaperState]):
         return record[self._columns["vector"]]
 
     def target(
-        self,
-        before: Float[Array, " R"],
-        after: Float[Array, " R"],
-        reward: Float[Array, ""],
-        cost: Float[Array, " 1"],
-        terminated: Bool[Array, ""],
+        self, before: Float[Array, " R"], after: Float[Array, " R"], *signals: Array
     ) -> Float[Array, " D"]:
         """What the network should predict for a real step: the change of all numbers."""
         return self.record_features(after) - self.record_features(before)
@@ -210,12 +169,7 @@ class PaperGoalModel(GoalModel[PaperState]):
         return vector[self._vector["position"]], cos, -minus_sin
 
     def advance(
-        self,
-        state: PaperState,
-        action: Float[Array, " A"],
-        prediction: Float[Array, " D"],
-        binary: Float[Array, "2 0"],
-        bounds: Bounds,
+        self, state: PaperState, action: Array, prediction: Array, binary: Array, bounds: Bounds
     ) -> tuple[PaperState, Array, Array, Array]:
         """Next state, reward, costs [1] and termination, given the network's prediction."""
         vector = jnp.clip(state.vector + prediction, *bounds)
@@ -235,16 +189,7 @@ class PaperGoalModel(GoalModel[PaperState]):
         )
 
 
-def resting_body(robot: Robot) -> np.ndarray:
-    """Proprioception [P] at the start of an episode, the same for all layouts."""
-    model = load_model(robot.name)
-    reading = robot.read(model.qpos0[None].copy(), np.zeros((1, model.nv)))
-    return reading.body[0].astype(np.float32)
-
-
-def goal_model(config: GoalConfig, model: str) -> EgoGoalModel | PaperGoalModel:
+def goal_model(config: GoalConfig, model: Observation) -> EgoGoalModel | PaperGoalModel:
     """The model of a Goal task called `ego` or `paper`."""
-    kinds: dict[str, type[EgoGoalModel] | type[PaperGoalModel]]
-    kinds = {"ego": EgoGoalModel, "paper": PaperGoalModel}
-    check_choice("model", model, kinds)
-    return kinds[model](replace(config, observation=model))  # type: ignore[arg-type]
+    kind = EgoGoalModel if model == "ego" else PaperGoalModel
+    return kind(replace(config, observation=model))

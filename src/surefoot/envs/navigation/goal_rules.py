@@ -5,7 +5,7 @@ Functions with an argument `xp` (numpy or jax.numpy) serve both the real task an
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Generic, Literal, NamedTuple, get_args
+from typing import Annotated, Literal, NamedTuple, get_args
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from surefoot.envs import geometry
 from surefoot.envs.geometry import A, Namespace
 from surefoot.envs.navigation import layout
 from surefoot.envs.navigation.robots import ROBOTS, Robot, load_model
-from surefoot.envs.navigation.sensors import SensorReader
+from surefoot.envs.navigation.sensors import read_sensors
 
 Observation = Literal["reference", "paper", "ego"]
 OBSERVATIONS: tuple[Observation, ...] = get_args(Observation)
@@ -71,40 +71,27 @@ class GoalConfig:
 
 
 class GoalState(NamedTuple):
-    """Everything that reward, cost and observations depend on."""
+    """Everything that reward, cost and observations depend on.
+
+    The robot as in `robots.Reading`, goals [N, 2], hazards [N, H, 2], distances to the goal [N].
+    """
 
     position: np.ndarray
-    """Robot, [N, 3]."""
     heading: np.ndarray
-    """Robot's yaw, [N]."""
     rotation: np.ndarray
-    """First two rows of the robot's rotation matrix, [N, 2, 3]."""
     body: np.ndarray
-    """Proprioception, [N, P]."""
     goal: np.ndarray
-    """[N, 2]."""
     hazards: np.ndarray
-    """[N, H, 2]."""
     distance: np.ndarray
-    """From the robot to the goal, [N]."""
 
     def select(self, ids: np.ndarray | slice) -> "GoalState":
         """The states of some environments."""
         return GoalState(*(part[ids] for part in self))
 
 
-class Arrival(NamedTuple, Generic[A]):
-    """What a step to a new position amounts to; all of shape [...]."""
-
-    distance: A
-    met: A
-    reward: A
-    cost: A
-
-
 def arrive(
     xp: Namespace, config: GoalConfig, previous: A, position: A, goal: A, hazards: A
-) -> Arrival[A]:
+) -> tuple[A, A, A, A]:
     """Distance to the goal, whether it is met, reward and cost of a step to `position` [..., 2].
 
     `previous` [...] is the distance to the same goal before the step.
@@ -114,7 +101,7 @@ def arrive(
     reward = previous - distance + config.goal_reward * met
     reward = xp.minimum(REWARD_BOUND, xp.maximum(-REWARD_BOUND, reward))
     cost = geometry.hazard_cost(xp, position, hazards, config.hazard_size)
-    return Arrival(distance, met, reward, cost)
+    return distance, met, reward, cost
 
 
 @cache
@@ -126,7 +113,9 @@ def observation_size(config: GoalConfig) -> int:
         return 6 + 2 + lidar + 2
     if config.observation == "ego":
         return robot.proprioception + 2 + lidar
-    return SensorReader(load_model(robot.name), robot.sensors).size + geometry.BINS + lidar
+    model = load_model(robot.name)
+    sensors = read_sensors(model, robot.sensors, np.ones((1, model.nsensordata)))
+    return sensors.shape[1] + geometry.BINS + lidar
 
 
 def observe(config: GoalConfig, state: GoalState, sensors: np.ndarray | None) -> np.ndarray:
@@ -136,8 +125,7 @@ def observe(config: GoalConfig, state: GoalState, sensors: np.ndarray | None) ->
         return ego_observation(np, config, place, s.heading, s.body, s.goal, s.hazards)
     if config.observation == "paper":
         cos, sin = s.rotation[:, 0, 0], -s.rotation[:, 0, 1]
-        goal = np.concatenate(in_body(s, s.goal[:, None]), 1)
-        seen = np.concatenate([_paper_sensors(ROBOTS[config.robot], s), goal], 1)
+        seen = paper_state(ROBOTS[config.robot], s)[:, :8]
         return paper_observation(np, config, seen, place, cos, sin, s.hazards)
     assert sensors is not None
     out = np.zeros((len(s.heading), observation_size(config)))
@@ -151,13 +139,7 @@ def observe(config: GoalConfig, state: GoalState, sensors: np.ndarray | None) ->
 
 
 def ego_observation(
-    xp: Namespace,
-    config: GoalConfig,
-    position: A,
-    heading: A,
-    body: A,
-    goal: A,
-    hazards: A,
+    xp: Namespace, config: GoalConfig, position: A, heading: A, body: A, goal: A, hazards: A
 ) -> A:
     """Proprioception, goal in the robot's frame, hazard lidar: [..., P + 18]."""
     cos, sin = xp.cos(heading), xp.sin(heading)
@@ -171,9 +153,7 @@ def paper_observation(
     xp: Namespace, config: GoalConfig, seen: A, position: A, cos: A, sin: A, hazards: A
 ) -> A:
     """Sensors and ego goal (`seen` [..., 8]), hazard lidar, position: [..., 26]."""
-    lidar = []
-    if config.hazards:
-        lidar = _lidar(config, geometry.to_ego(xp, hazards, position, cos, sin))
+    lidar = _lidar(config, geometry.to_ego(xp, hazards, position, cos, sin))
     return xp.concatenate([seen, *lidar, position], -1)
 
 
@@ -204,14 +184,10 @@ def paper_sensors(xp: Namespace, robot: Robot, velocity: A, yaw_rate: A, magneto
     return xp.concatenate([parts[name] for name in robot.paper_sensors], -1)
 
 
-def _paper_sensors(robot: Robot, state: GoalState) -> np.ndarray:
-    yaw_rate = state.body[:, robot.yaw_rate, None]
-    return paper_sensors(np, robot, state.body[:, :2], yaw_rate, -0.5 * state.rotation[:, 1])
-
-
 def paper_state(robot: Robot, state: GoalState) -> np.ndarray:
     """The paper's model state [N, 8 + 2 H + 4] (42 numbers for 15 hazards)."""
     points = np.concatenate([state.goal[:, None], state.hazards], 1)
     seen = np.stack(in_body(state, points), -1).reshape(len(points), -1)
-    sensors = _paper_sensors(robot, state)
+    yaw_rate, field = state.body[:, robot.yaw_rate, None], -0.5 * state.rotation[:, 1]
+    sensors = paper_sensors(np, robot, state.body[:, :2], yaw_rate, field)
     return np.concatenate([sensors, seen, state.rotation[:, 0, :2], state.position[:, :2]], 1)

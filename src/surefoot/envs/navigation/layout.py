@@ -11,6 +11,8 @@ GOAL_DRAWS = 10_000
 
 Draw = Callable[[float, float], float]
 Point = tuple[float, float]
+Disc = tuple[float, float, float]
+"""x, y and keepout radius."""
 
 
 class ImpossibleLayout(ValueError):
@@ -23,9 +25,9 @@ def sample_layout(draw: Draw, extent: float, keepouts: Sequence[float]) -> list[
     The whole layout restarts when an object fits nowhere in a hundred draws.
     """
     for _ in range(LAYOUT_ATTEMPTS):
-        placed: list[tuple[float, float, float]] = []
+        placed: list[Disc] = []
         for keepout in keepouts:
-            point = _place(draw, extent, keepout, placed, DRAWS_PER_OBJECT)
+            point = sample_point(draw, extent, keepout, placed, DRAWS_PER_OBJECT)
             if point is None:
                 break
             placed.append((*point, keepout))
@@ -37,20 +39,10 @@ def sample_layout(draw: Draw, extent: float, keepouts: Sequence[float]) -> list[
     )
 
 
-def sample_goal(
-    draw: Draw, extent: float, keepout: float, taken: Sequence[tuple[float, float, float]]
+def sample_point(
+    draw: Draw, extent: float, keepout: float, taken: Sequence[Disc], draws: int = GOAL_DRAWS
 ) -> Point | None:
-    """A new goal clear of everything taken (x, y, keepout), or None if there is no room."""
-    return _place(draw, extent, keepout, taken, GOAL_DRAWS)
-
-
-def _place(
-    draw: Draw,
-    extent: float,
-    keepout: float,
-    taken: Sequence[tuple[float, float, float]],
-    draws: int,
-) -> Point | None:
+    """A new point clear of everything taken, or None if `draws` draws find no room."""
     reach = extent - keepout
     for _ in range(draws):
         x, y = draw(-reach, reach), draw(-reach, reach)

@@ -3,10 +3,11 @@
 A new robot is one entry in `ROBOTS`, an MJCF file in `assets`, and a glyph in `render/glyphs.py`.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.resources import files
-from typing import Literal, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
@@ -42,7 +43,11 @@ class Joints(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Robot:
-    """A robot. Its proprioception is all that a model of its motion needs, except the pose."""
+    """A robot whose base moves freely in space.
+
+    Its proprioception is all that a model of its motion needs, except the pose: base velocity in
+    its frame, angular velocity, tilt, then the joints.
+    """
 
     name: str
     """Name in options and on the command line."""
@@ -54,31 +59,39 @@ class Robot:
     """Sensors of the reference observation, in order."""
     paper_sensors: tuple[PaperSensor, ...] = ("velocity", "yaw_rate", "magnetometer")
     """Order of the sensors in the paper's reduced state."""
-    closed_form: ClosedForm | None = None
+    closed_form: Callable[[MjModel], ClosedForm] | None = None
     """Computes the sensors from the state; MuJoCo's are then disabled."""
+    joints: tuple[Joints, ...] = ()
+    yaw_rate: ClassVar[int] = 5
+    """Column of the yaw rate in the proprioception."""
 
     @property
     def body_names(self) -> tuple[str, ...]:
         """Names of the proprioceptive numbers."""
-        raise NotImplementedError
+        base = [f"{name} {axis}" for name in ("velocity", "turning") for axis in "xyz"]
+        joints = [name for joints in self.joints for name in joints.names]
+        return (*base, "tilt x", "tilt y", *joints)
 
     @property
     def proprioception(self) -> int:
         """Number of proprioceptive numbers."""
         return len(self.body_names)
 
-    @property
-    def yaw_rate(self) -> int:
-        """Column of the yaw rate in the proprioception."""
-        raise NotImplementedError
-
     def place(self, qpos: np.ndarray, x: float, y: float, yaw: float) -> None:
         """Move one robot: write its pose into qpos [nq]."""
-        raise NotImplementedError
+        qpos[:2] = x, y
+        qpos[3:7] = np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2)
 
     def read(self, qpos: np.ndarray, qvel: np.ndarray) -> Reading:
         """Pose and proprioception from qpos [N, nq] and qvel [N, nv], in new arrays."""
-        raise NotImplementedError
+        r = geometry.rotation(qpos[:, 3:7])
+        velocity = np.einsum("nij,ni->nj", r, qvel[:, :3])
+        parts = [velocity, qvel[:, 3:6], r[:, 2, :2]]
+        for source, first, names in self.joints:
+            values = qpos if source == "qpos" else qvel
+            parts.append(values[:, first : first + len(names)])
+        heading = np.arctan2(r[:, 1, 0], r[:, 0, 0])
+        return Reading(qpos[:, :3].copy(), heading, r[:, :2], np.concatenate(parts, 1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,14 +100,11 @@ class PlanarRobot(Robot):
 
     height: float
     """Constant height of its centre."""
+    yaw_rate: ClassVar[int] = 2
 
     @property
     def body_names(self) -> tuple[str, ...]:
         return ("velocity x", "velocity y", "yaw rate")
-
-    @property
-    def yaw_rate(self) -> int:
-        return 2
 
     def place(self, qpos: np.ndarray, x: float, y: float, yaw: float) -> None:
         qpos[:3] = x, y, yaw
@@ -110,40 +120,6 @@ class PlanarRobot(Robot):
         rows = np.zeros((len(qpos), 2, 3))
         rows[:, 0, 0], rows[:, 0, 1], rows[:, 1, 0], rows[:, 1, 1] = cos, -sin, sin, cos
         return Reading(position, heading.copy(), rows, body)
-
-
-@dataclass(frozen=True, kw_only=True)
-class FreeRobot(Robot):
-    """A robot whose base moves freely in space.
-
-    Its proprioception: base velocity in its frame, angular velocity, tilt, then the joints.
-    """
-
-    joints: tuple[Joints, ...]
-
-    @property
-    def body_names(self) -> tuple[str, ...]:
-        base = [f"{name} {axis}" for name in ("velocity", "turning") for axis in "xyz"]
-        joints = [name for joints in self.joints for name in joints.names]
-        return (*base, "tilt x", "tilt y", *joints)
-
-    @property
-    def yaw_rate(self) -> int:
-        return 5
-
-    def place(self, qpos: np.ndarray, x: float, y: float, yaw: float) -> None:
-        qpos[:2] = x, y
-        qpos[3:7] = np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2)
-
-    def read(self, qpos: np.ndarray, qvel: np.ndarray) -> Reading:
-        r = geometry.rotation(qpos[:, 3:7])
-        velocity = np.einsum("nij,ni->nj", r, qvel[:, :3])
-        parts = [velocity, qvel[:, 3:6], r[:, 2, :2]]
-        for source, first, names in self.joints:
-            values = qpos if source == "qpos" else qvel
-            parts.append(values[:, first : first + len(names)])
-        heading = np.arctan2(r[:, 1, 0], r[:, 0, 0])
-        return Reading(qpos[:, :3].copy(), heading, r[:, :2], np.concatenate(parts, 1))
 
 
 def _numbered(name: str, count: int) -> tuple[str, ...]:
@@ -164,46 +140,32 @@ _DOGGO_JOINTS = (
     Joints("qpos", 2, ("height",)),
 )
 
-ROBOTS: dict[str, Robot] = {
-    robot.name: robot
-    for robot in (
-        PlanarRobot(
-            name="point",
-            asset="point.xml",
-            glyph="point",
-            sensors=(_INERTIAL,),
-            closed_form=point_sensors,
-            height=0.1,
-        ),
-        FreeRobot(
-            name="car",
-            asset="car.xml",
-            glyph="car",
-            sensors=(
-                _INERTIAL,
-                SensorGroup(("ballangvel_rear",)),
-                SensorGroup(("ballquat_rear",), "quaternion"),
-            ),
-            paper_sensors=("velocity", "magnetometer", "yaw_rate"),
-            # The orientation of the rear ball does not affect the motion.
-            joints=(Joints("qvel", 6, ("left wheel", "right wheel")),),
-        ),
-        FreeRobot(
-            name="doggo",
-            asset="doggo.xml",
-            glyph="doggo",
-            sensors=_DOGGO_SENSORS,
-            joints=_DOGGO_JOINTS,
-        ),
-        FreeRobot(
-            name="doggo-openai",
-            asset="doggo_openai.xml",
-            glyph="doggo",
-            sensors=_DOGGO_SENSORS,
-            joints=_DOGGO_JOINTS,
-        ),
-    )
-}
+_POINT = PlanarRobot(
+    name="point",
+    asset="point.xml",
+    glyph="point",
+    sensors=(_INERTIAL,),
+    closed_form=point_sensors,
+    height=0.1,
+)
+_CAR = Robot(
+    name="car",
+    asset="car.xml",
+    glyph="car",
+    sensors=(
+        _INERTIAL,
+        SensorGroup(("ballangvel_rear",)),
+        SensorGroup(("ballquat_rear",), "quaternion"),
+    ),
+    paper_sensors=("velocity", "magnetometer", "yaw_rate"),
+    # The orientation of the rear ball does not affect the motion.
+    joints=(Joints("qvel", 6, ("left wheel", "right wheel")),),
+)
+_DOGGO = Robot(
+    name="doggo", asset="doggo.xml", glyph="doggo", sensors=_DOGGO_SENSORS, joints=_DOGGO_JOINTS
+)
+_DOGGO_OPENAI = replace(_DOGGO, name="doggo-openai", asset="doggo_openai.xml")
+ROBOTS = {robot.name: robot for robot in (_POINT, _CAR, _DOGGO, _DOGGO_OPENAI)}
 
 
 @cache

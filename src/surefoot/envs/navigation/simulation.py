@@ -6,8 +6,8 @@ import numpy as np
 from mujoco import mjtStage, mjtWarning  # pyright: ignore[reportAttributeAccessIssue]
 from mujoco.batch import Batch, SimulationError
 
-from surefoot.envs.navigation.robots import Reading, Robot, load_model
-from surefoot.envs.navigation.sensors import SensorReader
+from surefoot.envs.navigation.robots import Robot, load_model
+from surefoot.envs.navigation.sensors import read_sensors
 
 # MuJoCo resets a simulation by itself, with one of these warnings, when its numbers blow up.
 BLOW_UPS = [
@@ -29,21 +29,15 @@ class Simulation:
         self.batch = Batch(self.model, num_envs, min(threads, num_envs))
         self.qpos, self.qvel = self.batch.bind("qpos"), self.batch.bind("qvel")
         self.ctrl = self.batch.bind("ctrl")
-        self._sensordata = None
         self._stage = mjtStage.mjSTAGE_NONE.value
         if use_sensors and robot.closed_form is None:
             # Sensors of the new state need one more forward pass.
             self._stage = mjtStage.mjSTAGE_ACC.value
             self._sensordata = self.batch.bind("sensordata")
-            self._reader = SensorReader(self.model, robot.sensors)
 
     def reset(self, ids: np.ndarray) -> None:
         """Put the robots `ids` at rest, at the origin."""
         self.batch.reset(ids, stage=mjtStage.mjSTAGE_NONE.value)
-
-    def place(self, i: int, x: float, y: float, yaw: float) -> None:
-        """Move robot i."""
-        self.robot.place(self.qpos[i], x, y, yaw)
 
     def forward(self, ids: np.ndarray) -> None:
         """Compute the sensors of robots that were placed."""
@@ -69,16 +63,11 @@ class Simulation:
             failed |= warnings[:, BLOW_UPS].sum(1) != counts
         return failed
 
-    def read(self) -> Reading:
-        """Pose and proprioception of all robots, in new arrays."""
-        return self.robot.read(self.qpos, self.qvel)
-
     def sensors(self, ids: np.ndarray, body: np.ndarray, rotation: np.ndarray) -> np.ndarray:
         """Sensors [len(ids), S] of the reference observation; needs `use_sensors`."""
         if self.robot.closed_form is not None:
-            return self.robot.closed_form(self.model, body, rotation, self.ctrl[ids])
-        assert self._sensordata is not None
-        return self._reader(self._sensordata[ids])
+            return self.robot.closed_form(self.model)(body, rotation, self.ctrl[ids])
+        return read_sensors(self.model, self.robot.sensors, self._sensordata[ids])
 
     def set_state(self, qpos: np.ndarray, qvel: np.ndarray, warmstart: np.ndarray) -> None:
         """Set positions [N, nq], velocities [N, nv] and the solver's warm start [N, nv]."""

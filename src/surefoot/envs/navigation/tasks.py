@@ -4,6 +4,7 @@ from functools import partial
 
 from surefoot.envs.navigation.goal import OBSERVATIONS, GoalConfig, GoalEnv
 from surefoot.envs.navigation.goal_model import EgoGoalModel, PaperGoalModel, goal_model
+from surefoot.envs.navigation.goal_rules import Observation
 from surefoot.envs.task import Task
 
 LEVELS = {
@@ -22,11 +23,11 @@ def _goal(name: str, robot: str, summary: str) -> Task:
         levels=LEVELS,
         cost_limits={"hazards": 18.0},
         observations=OBSERVATIONS,
-        models={name: partial(_model, name=name) for name in ("ego", "paper")},
+        models={"ego": partial(_model, name="ego"), "paper": partial(_model, name="paper")},
     )
 
 
-def _model(env: GoalEnv, name: str) -> EgoGoalModel | PaperGoalModel:
+def _model(env: GoalEnv, name: Observation) -> EgoGoalModel | PaperGoalModel:
     if env.config.action_repeat != 1:
         raise ValueError(
             f"action_repeat={env.config.action_repeat} contradicts model={name!r}, which misses "

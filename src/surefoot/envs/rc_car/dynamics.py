@@ -1,4 +1,4 @@
-"""Physics of a drifting RC car, and the formulas of driving it on a circle.
+"""The RC-car task: options, physics of a drifting car, reward, cost and observations.
 
 A bicycle model with brush tyres after r-pad/aa_simulation. A state is (x, y, psi, vx, vy, r):
 position and heading in the world, velocities in the frame of the car. A command is (wheel speed in
@@ -8,11 +8,14 @@ its model. All functions take any leading batch axes.
 
 from dataclasses import dataclass
 from math import pi
+from typing import Literal
 
-from surefoot.core.config import NonNegative, Positive, check
+from surefoot.core.config import Count, NonNegative, Positive, check
 from surefoot.envs.geometry import A, Namespace
 
 STATE = 6
+OBSERVATION_SIZE = 4
+DRAWS = 5  # random numbers of one initial state
 _TINY = 1e-12
 
 
@@ -77,28 +80,60 @@ CAR = RCCarParameters()
 SPREAD = InitialSpread()
 
 
-def to_command(xp: Namespace, action: A, car: RCCarParameters = CAR) -> A:
-    """Commands (wheel speed, steering) [..., 2] from actions [..., 2] in [-1, 1]."""
-    wheel = 0.5 * car.max_wheel_speed * (action[..., 0] + 1.0)
-    return xp.stack([wheel, car.max_steering * action[..., 1]], axis=-1)
+@dataclass(frozen=True)
+class RCCarConfig:
+    """Options of the RC-car task.
+
+    The car, the circle reward, its weights and the spread of initial states are those of
+    r-pad/aa_simulation. The MBPPO-Lagrangian paper names that simulator, a cost limit of 5 and
+    150,000 steps, but none of the following; ours are the simulator's settings:
+
+    - `radius`, `target_speed`: 1 m and 1 m/s, its circle task.
+    - `dt`: 0.1 s, as in its training scripts (the class default there is 0.035 s).
+    - `epsilon`: 0.05 m, its safety margin, which counts outside the circle only.
+    - `reward`: "circle". "fast" rewards speed alone, so that reward and cost conflict.
+    - `max_episode_steps`: 100, its horizon. At 0.1 s the target speed makes 1.6 rounds.
+    """
+
+    radius: Positive = 1.0
+    """Radius of the circle, around the origin, in m."""
+    target_speed: Positive = 1.0
+    """Target of the circle reward, in m/s; episodes start at up to twice this speed."""
+    dt: Positive = 0.1
+    """Seconds per environment step."""
+    epsilon: Positive = 0.05
+    """A step costs 1 when it ends this far, in m, or farther outside the circle."""
+    reward: Literal["circle", "fast"] = "circle"
+    """circle: stay on it at the target speed; fast: speed squared."""
+    speed_weight: Positive = 0.25
+    """Weight of the squared speed error in the circle reward."""
+    heading_weight: Positive = 0.25
+    """Weight, in the circle reward, of heading against the direction of travel."""
+    max_episode_steps: Count = 100
+    """Steps after which an episode is truncated."""
+    rtol: Positive = 1e-3
+    """Relative tolerance of the integration."""
+    atol: Positive = 1e-5
+    """Absolute tolerance of the integration."""
+    spread: InitialSpread = SPREAD
+    """Spread of initial states around driving on the circle."""
+    car: RCCarParameters = CAR
+    """The parameters of the car."""
+
+    def __post_init__(self) -> None:
+        check(self)
 
 
-def rates(
-    xp: Namespace,
-    psi: A,
-    vx: A,
-    vy: A,
-    r: A,
-    wheel: A,
-    cos_steering: A,
-    sin_steering: A,
-    car: RCCarParameters,
-) -> tuple[A, A, A, A, A, A]:
-    """The time derivatives of x, y, psi, vx, vy and r.
+def rates(xp: Namespace, state: A, command: A, car: RCCarParameters) -> A:
+    """Time derivatives [6, ...] of states [6, ...].
+
+    A command [3, ...] is the wheel speed and the cosine and sine of the steering angle.
 
     The source takes tangents of slip angles folded into +-pi/2. The tangent of the folded angle of
     a velocity (u, v) is v / |u|, so neither angles nor a division by forward speed are needed.
     """
+    _, _, psi, vx, vy, r = state
+    wheel, cos_steering, sin_steering = command
     speed = xp.abs(vx)
     slow = speed < car.dead_band
     still = slow & (xp.abs(vy) < car.dead_band)
@@ -138,14 +173,16 @@ def rates(
 
     front_y = front * cos_steering
     cos, sin = xp.cos(psi), xp.sin(psi)
-    return (
-        vx * cos - vy * sin,
-        vx * sin + vy * cos,
-        r,
-        (rear_x - front * sin_steering) / car.mass + r * vy - car.linear_drag * vx,
-        (front_y + rear_y) / car.mass - r * vx - car.linear_drag * vy,
-        (car.front_length * front_y - car.rear_length * rear_y) / car.yaw_inertia
-        - car.yaw_drag * r,
+    return xp.stack(
+        [
+            vx * cos - vy * sin,
+            vx * sin + vy * cos,
+            r,
+            (rear_x - front * sin_steering) / car.mass + r * vy - car.linear_drag * vx,
+            (front_y + rear_y) / car.mass - r * vx - car.linear_drag * vy,
+            (car.front_length * front_y - car.rear_length * rear_y) / car.yaw_inertia
+            - car.yaw_drag * r,
+        ]
     )
 
 
@@ -168,64 +205,35 @@ def observe(xp: Namespace, state: A, radius: float) -> A:
     )
 
 
-def reward(
-    xp: Namespace,
-    state: A,
-    radius: float,
-    target_speed: float,
-    speed_weight: float = 0.25,
-    heading_weight: float = 0.25,
-) -> A:
-    """Reward [...] for driving at the target speed on the circle, along it: states [..., 6]."""
-    x, y, psi = state[..., 0], state[..., 1], state[..., 2]
-    miss = xp.abs(_distance(xp, state, radius))
-    excess = speed(xp, state) - target_speed
+def judge(xp: Namespace, config: RCCarConfig, state: A) -> tuple[A, A]:
+    """Reward [...] and cost [...] of a step that ends in states [..., 6]."""
+    c = config
+    x, y, psi, vx, vy, _ = (state[..., i] for i in range(STATE))
+    outside = xp.sqrt(x * x + y * y) - c.radius
+    cost = xp.where(outside >= c.epsilon, 1.0, 0.0)
+    speed = xp.sqrt(vx * vx + vy * vy)
+    if c.reward == "fast":
+        return speed * speed, cost
+    excess = speed - c.target_speed
     # Only headings more than a quarter turn off the tangent are penalised.
     against = xp.maximum(0.0, xp.abs(_heading_error(xp, x, y, psi)) - pi / 2)
-    return -miss - speed_weight * excess * excess - heading_weight * against * against
+    reward = -xp.abs(outside) - c.speed_weight * excess * excess
+    return reward - c.heading_weight * against * against, cost
 
 
-def fast_reward(xp: Namespace, state: A) -> A:
-    """Reward [...] for speed alone, squared: states [..., 6]."""
-    v = speed(xp, state)
-    return v * v
-
-
-def cost(xp: Namespace, state: A, radius: float, epsilon: float) -> A:
-    """1 where the car is at least `epsilon` outside the circle, else 0: states [..., 6]."""
-    return xp.where(_distance(xp, state, radius) >= epsilon, 1.0, 0.0)
-
-
-def speed(xp: Namespace, state: A) -> A:
-    """Speed [...] over ground of states [..., 6]."""
-    vx, vy = state[..., 3], state[..., 4]
-    return xp.sqrt(vx * vx + vy * vy)
-
-
-def initial_state(
-    xp: Namespace,
-    uniform: A,
-    radius: float,
-    target_speed: float,
-    spread: InitialSpread = SPREAD,
-) -> A:
+def initial_state(xp: Namespace, config: RCCarConfig, uniform: A) -> A:
     """First states [..., 6] of episodes from uniform numbers [..., 5] in [0, 1).
 
     West of the centre, heading roughly south (counter-clockwise), at up to twice the target speed.
     The numbers are used in the order x, psi, vx, vy, r.
     """
-    either = 2.0 * uniform - 1.0
-    x = -radius + spread.distance * either[..., 0]
+    spread, either = config.spread, 2.0 * uniform - 1.0
+    x = -config.radius + spread.distance * either[..., 0]
     psi = 1.5 * pi + spread.heading * either[..., 1]
-    vx = 2.0 * target_speed * uniform[..., 2]
+    vx = 2.0 * config.target_speed * uniform[..., 2]
     vy = spread.lateral_speed * either[..., 3]
     r = spread.yaw_rate * either[..., 4]
     return xp.stack([x, xp.zeros_like(x), psi, vx, vy, r], axis=-1)
-
-
-def _distance(xp: Namespace, state: A, radius: float) -> A:
-    x, y = state[..., 0], state[..., 1]
-    return xp.sqrt(x * x + y * y) - radius
 
 
 def _heading_error(xp: Namespace, x: A, y: A, psi: A) -> A:

@@ -13,7 +13,10 @@ from jaxtyping import Array, Bool, Float, Int, Key
 
 from surefoot.envs import geometry
 from surefoot.envs.rc_car import dynamics
-from surefoot.envs.rc_car.env import DRAWS, OBSERVATION_SIZE, RCCarConfig, RCCarEnv, judge
+from surefoot.envs.rc_car.dynamics import DRAWS, OBSERVATION_SIZE, RCCarConfig
+from surefoot.envs.rc_car.env import RCCarEnv
+
+Bounds = tuple[Float[Array, " F"], Float[Array, " F"]]
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,7 @@ class RCCarModel:
 
     def initial_records(self, key: Key[Array, ""], n: int) -> Float[Array, "N R"]:
         """n initial states, as resets draw them."""
-        c = self.config
-        uniform = jax.random.uniform(key, (n, DRAWS))
-        return dynamics.initial_state(jnp, uniform, c.radius, c.target_speed, c.spread)
+        return dynamics.initial_state(jnp, self.config, jax.random.uniform(key, (n, DRAWS)))
 
     def restore(self, key: Key[Array, ""], records: Float[Array, "N R"]) -> Float[Array, "N R"]:
         """Imagined states that start from records."""
@@ -58,16 +59,10 @@ class RCCarModel:
     def features(self, state: Float[Array, " R"]) -> Float[Array, " F"]:
         return state[3:]
 
-    def record_features(self, record: Float[Array, " R"]) -> Float[Array, " F"]:
-        return record[3:]
+    record_features = features
 
     def target(
-        self,
-        before: Float[Array, " R"],
-        after: Float[Array, " R"],
-        reward: Float[Array, ""],
-        cost: Float[Array, " 1"],
-        terminated: Bool[Array, ""],
+        self, before: Float[Array, " R"], after: Float[Array, " R"], *signals: Array
     ) -> Float[Array, " D"]:
         """What the network should predict for a real step."""
         turn = after[2] - before[2]
@@ -76,12 +71,7 @@ class RCCarModel:
         return jnp.concatenate([after[3:] - before[3:], move, turn[None]])
 
     def advance(
-        self,
-        state: Float[Array, " R"],
-        action: Float[Array, " A"],
-        prediction: Float[Array, " D"],
-        binary: Float[Array, "2 0"],
-        bounds: tuple[Float[Array, " F"], Float[Array, " F"]],
+        self, state: Array, action: Array, prediction: Array, binary: Array, bounds: Bounds
     ) -> tuple[Array, Array, Array, Array]:
         """Next state, reward, costs [1] and termination, given the network's prediction."""
         velocity = jnp.clip(state[3:] + prediction[:3], *bounds)
@@ -89,7 +79,7 @@ class RCCarModel:
         dx, dy, turn = prediction[3:]
         pose = state[:3] + jnp.stack([*geometry.to_world(dx, dy, cos, sin), turn])
         state = jnp.concatenate([pose, velocity])
-        reward, cost = judge(jnp, self.config, state)
+        reward, cost = dynamics.judge(jnp, self.config, state)
         return state, reward, cost[None], jnp.zeros((), bool)
 
     def observe(self, state: Float[Array, " R"]) -> Float[Array, " O"]:

@@ -75,7 +75,7 @@ def _integrate(cars: Array, dt: Array, rtol: Array, atol: Array, car: RCCarParam
     def start(group: Array) -> Array:
         y, (wheel, steering) = jnp.split(group.T, [STATE])
         command = jnp.stack([wheel, jnp.cos(steering), jnp.sin(steering)])
-        slope = _slope(y, command, car)
+        slope = rates(jnp, y, command, car)
         h = _first_step(y, slope, command, dt, rtol, atol, car)
         return jnp.concatenate([h[None], y, slope, command]).T
 
@@ -114,7 +114,7 @@ def _attempt(lanes: _Lanes, dt: Array, rtol: Array, atol: Array, car: RCCarParam
     slopes, new = [slope], y
     for weights in _STAGES:
         new = y + h * _weighted(weights, slopes)
-        slopes.append(_slope(new, command, car))
+        slopes.append(rates(jnp, new, command, car))
     scale = atol + rtol * jnp.maximum(jnp.abs(y), jnp.abs(new))
     error = _rms(h * _weighted(_ERROR, slopes) / scale)
     accept = error < 1.0
@@ -145,18 +145,11 @@ def _first_step(
     d0, d1 = _rms(y / scale), _rms(slope / scale)
     small = (d0 < 1e-5) | (d1 < 1e-5)
     probe = jnp.minimum(jnp.where(small, 1e-6, 0.01 * d0 / d1), dt)
-    d2 = _rms((_slope(y + probe * slope, command, car) - slope) / scale) / probe
+    d2 = _rms((rates(jnp, y + probe * slope, command, car) - slope) / scale) / probe
     steepest = jnp.maximum(d1, d2)
     flat = steepest <= 1e-15
     guess = jnp.where(flat, jnp.maximum(1e-6, 1e-3 * probe), (0.01 / steepest) ** 0.2)
     return jnp.minimum(jnp.minimum(100 * probe, guess), dt)
-
-
-def _slope(y: Array, command: Array, car: RCCarParameters) -> Array:
-    """Derivative [6, W] of y [6, W] under command (wheel, cos, sin of steering) [3, W]."""
-    _, _, psi, vx, vy, r = y
-    wheel, cos, sin = command
-    return jnp.stack(rates(jnp, psi, vx, vy, r, wheel, cos, sin, car))
 
 
 def _weighted(weights: Sequence[float], slopes: Sequence[Array]) -> Array:

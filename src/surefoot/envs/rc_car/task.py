@@ -1,14 +1,8 @@
 """The RC-car task as a `Task` value."""
 
-from typing import Any
-
 from surefoot.envs.rc_car.env import RCCarConfig, RCCarEnv
 from surefoot.envs.rc_car.model import RCCarModel
 from surefoot.envs.task import Task
-
-
-def _make(options: RCCarConfig, threads: int = 0, **kwargs: Any) -> RCCarEnv:
-    return RCCarEnv(options, **kwargs)  # array code on one thread
 
 
 def _model(env: RCCarEnv) -> RCCarModel:
@@ -18,7 +12,7 @@ def _model(env: RCCarEnv) -> RCCarModel:
 RC_CAR = Task(
     "RCCar",
     "An RC car circles at target speed; being outside the circle costs.",
-    _make,
+    RCCarEnv,
     options=RCCarConfig(),
     cost_limits={"outside": 5.0},
     # The paper's predicts the same numbers on this task.

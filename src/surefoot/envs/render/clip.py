@@ -1,9 +1,8 @@
 """Clips of an episode: .gif by Pillow, .mp4 by imageio with its ffmpeg."""
 
 import importlib.util
-import itertools
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +18,8 @@ def save_clip(frames: Iterable[np.ndarray], path: str | Path, fps: float) -> Pat
     only when it is complete. Frames are encoded as they come, never all held in memory.
     """
     path = Path(path)
-    writers: dict[str, Callable[[Iterator[np.ndarray], Path, float], None]]
-    writers = {".gif": _write_gif, ".mp4": _write_mp4}
     suffix = path.suffix.lower()
-    if suffix not in writers:
+    if suffix not in (".gif", ".mp4"):
         raise ValueError(f"path={str(path)!r}: suffix {path.suffix!r} must be one of .gif, .mp4")
     if not fps > 0 or (suffix == ".gif" and fps > GIF_MAX_FPS):
         most = f", and at most {GIF_MAX_FPS} for .gif" if suffix == ".gif" else ""
@@ -32,11 +29,11 @@ def save_clip(frames: Iterable[np.ndarray], path: str | Path, fps: float) -> Pat
             f"path={str(path)!r} needs imageio and imageio-ffmpeg: "
             "pip install 'surefoot[video]', or use a name that ends in .gif"
         )
-    checked = _checked(frames)
+    write = _write_gif if suffix == ".gif" else _write_mp4
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_name(f".{path.stem}.{os.getpid()}{suffix}")
     try:
-        writers[suffix](checked, unfinished, fps)
+        write(_checked(frames), unfinished, fps)
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -49,25 +46,18 @@ def _has_video() -> bool:
 
 def _checked(frames: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
     """The same frames; a ValueError at the first invalid one, or if there is none."""
-    stream = iter(frames)
-    first = next(stream, None)
-    if first is None:
+    shape = None
+    for k, frame in enumerate(frames):
+        good = frame.dtype == np.uint8 and frame.ndim == 3 and frame.shape[2] == 3
+        if not good or frame.shape != (shape or frame.shape):
+            expected = list(shape) if shape else "[H, W, 3]"
+            raise ValueError(
+                f"frames[{k}] is {frame.dtype} {list(frame.shape)}; it must be uint8 {expected}"
+            )
+        shape = frame.shape
+        yield frame
+    if shape is None:
         raise ValueError("frames is empty; a clip needs at least one")
-
-    def check(k: int, frame: np.ndarray) -> np.ndarray:
-        frame = np.asarray(frame)
-        if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3:
-            raise ValueError(
-                f"frames[{k}] is {frame.dtype} {list(frame.shape)}; it must be uint8 [H, W, 3]"
-            )
-        if frame.shape != np.shape(first):
-            raise ValueError(
-                f"frames[{k}] has shape {list(frame.shape)}; it must be {list(np.shape(first))} "
-                "like the first"
-            )
-        return frame
-
-    return (check(k, frame) for k, frame in enumerate(itertools.chain([first], stream)))
 
 
 def _write_gif(frames: Iterator[np.ndarray], path: Path, fps: float) -> None:

@@ -21,6 +21,7 @@ from surefoot.envs.render.scene import (
     VERMILION,
     Colour,
     DashedSquare,
+    Numbers,
     Scene,
     Shape,
 )
@@ -76,10 +77,14 @@ def draw(scene: Scene, size: int = 640) -> np.ndarray:
         _trail(canvas, scene.trail)
     _lidar(canvas, scene)
     _robot(canvas, scene)
-    picture = Image.new("RGB", (size, size + size // 8), PANEL)
-    picture.paste(canvas.image.reduce(_SS))
-    _panel(picture, scene, canvas.view)
-    return np.array(picture)
+    return _with_numbers(canvas.image.reduce(_SS), scene, canvas.view.width)
+
+
+def draw_below(frame: np.ndarray, numbers: Numbers, size: int) -> np.ndarray:
+    """A frame [H, W, 3] scaled to `size` pixels of width, with numbers below it."""
+    height, width, _ = frame.shape
+    scaled = Image.fromarray(frame).resize((size, max(1, round(size * height / width))))
+    return _with_numbers(scaled, numbers)
 
 
 class _Canvas:
@@ -191,47 +196,54 @@ def _robot(canvas: _Canvas, scene: Scene) -> None:
             canvas.polygon(polygon, colour)
 
 
-def _panel(picture: Image.Image, scene: Scene, view: View) -> None:
-    """Scale bar and numbers; coordinates are those of a picture 640 wide."""
-    pen, unit = ImageDraw.Draw(picture), picture.width / 640
+def _with_numbers(image: Image.Image, numbers: Numbers, metres: float | None = None) -> np.ndarray:
+    """The image with numbers below it, and a scale bar if its width in metres is given."""
+    # Coordinates are those of a picture 640 wide, from the bottom of the image.
+    size, unit = image.width, image.width / 640
+    picture = Image.new("RGB", (size, image.height + size // 8), PANEL)
+    picture.paste(image)
+    pen = ImageDraw.Draw(picture)
+
+    def below(y: float) -> int:
+        return round(image.height + y * unit)
 
     def text(
         x: float, y: float, words: str, size: float, colour: Colour, centred: bool = False
     ) -> None:
         mask = _lettering(words, round(size * unit))
         left = x * unit - (mask.width / 2 if centred else 0)
-        picture.paste(colour, (round(left), round(y * unit) - 2 * mask.height // 3), mask)
+        picture.paste(colour, (round(left), below(y) - 2 * mask.height // 3), mask)
 
     def bar(x0: float, y0: float, x1: float, y1: float, colour: Colour) -> None:
-        left, top, right, bottom = (round(v * unit) for v in (x0, y0, x1, y1))
+        left, right, top, bottom = round(x0 * unit), round(x1 * unit), below(y0), below(y1)
         if right > left:
             pen.rectangle((left, top, right - 1, max(top, bottom - 1)), colour)
 
-    pitch = _pitch(view.width)
-    bar(16, 622, 16 + 640 * pitch / view.width, 624, GREY)
-    text(16, 617, f"{pitch:g} m", 12, GREY)
-    bar(0, 640, 640, 642, RULE)
-    bar(0, 640, 640 * min(1.0, scene.step / scene.max_steps), 642, GREY)
-
-    title = scene.title if len(scene.title) <= 32 else scene.title[:31] + "\N{HORIZONTAL ELLIPSIS}"
-    text(20, 676, title, 17, INK)
-    text(20, 702, f"step {scene.step} / {scene.max_steps}", 13, GREY)
-    text(310, 676, "return", 13, GREY)
-    text(310, 702, f"{scene.reward:.2f}", 20, INK)
-    limit = scene.cost_limit
-    over = limit is not None and scene.cost > limit
-    text(410, 676, "cost", 13, GREY)
-    text(410, 702, f"{scene.cost:g}", 20, VERMILION if over else INK)
-    if limit is None:
-        return
-    # The limit is at two thirds of the bar, which is full at one and a half limits.
-    left, tick, right = 470, 570, 620
-    share = min(scene.cost / limit, 1.5) if limit > 0 else 1.5 * over
-    bar(left, 691, right, 699, RULE)
-    bar(left, 691, left + (tick - left) * min(share, 1), 699, BLUE)
-    bar(tick, 691, left + (tick - left) * share, 699, VERMILION)
-    bar(tick - 1, 686, tick + 1, 704, INK)
-    text(tick, 676, f"limit {limit:g}", 13, GREY, centred=True)
+    if metres is not None:
+        pitch = _pitch(metres)
+        bar(16, -18, 16 + 640 * pitch / metres, -16, GREY)
+        text(16, -23, f"{pitch:g} m", 12, GREY)
+    n, limit = numbers, numbers.cost_limit
+    bar(0, 0, 640, 2, RULE)
+    bar(0, 0, 640 * min(1.0, n.step / n.max_steps), 2, GREY)
+    title = n.title if len(n.title) <= 32 else n.title[:31] + "\N{HORIZONTAL ELLIPSIS}"
+    text(20, 36, title, 17, INK)
+    text(20, 62, f"step {n.step} / {n.max_steps}", 13, GREY)
+    text(310, 36, "return", 13, GREY)
+    text(310, 62, f"{n.reward:.2f}", 20, INK)
+    over = limit is not None and n.cost > limit
+    text(410, 36, "cost", 13, GREY)
+    text(410, 62, f"{n.cost:g}", 20, VERMILION if over else INK)
+    if limit is not None:
+        # The limit is at two thirds of the bar, which is full at one and a half limits.
+        left, tick, right = 470, 570, 620
+        share = min(n.cost / limit, 1.5) if limit > 0 else 1.5 * over
+        bar(left, 51, right, 59, RULE)
+        bar(left, 51, left + (tick - left) * min(share, 1), 59, BLUE)
+        bar(tick, 51, left + (tick - left) * share, 59, VERMILION)
+        bar(tick - 1, 46, tick + 1, 64, INK)
+        text(tick, 36, f"limit {limit:g}", 13, GREY, centred=True)
+    return np.array(picture)
 
 
 @functools.lru_cache(512)

@@ -1,20 +1,32 @@
-"""Clips of an episode of a built-in task."""
+"""Clips of an episode of any environment that can be drawn or can render."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, NamedTuple
 
+import gymnasium
 import numpy as np
+from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import VectorEnv
 
 from surefoot.envs.base import TaskEnv
+from surefoot.envs.gym.adapted import EnvironmentFault
 from surefoot.envs.render.clip import save_clip
-from surefoot.envs.render.draw import draw
-from surefoot.envs.render.scene import Scene
-from surefoot.envs.task import make
+from surefoot.envs.render.draw import draw, draw_below
+from surefoot.envs.render.scene import Numbers, Scene
+from surefoot.envs.task import find_task
 
 TRAIL = 150  # past positions shown
 MAX_SIZE = 4096  # pixels
+
+
+class Filmed(NamedTuple):
+    """What one step of the filmed environment amounted to."""
+
+    reward: float
+    cost: float
+    ended: bool
 
 
 def film(
@@ -29,30 +41,69 @@ def film(
     cost_limit: float | None = None,
 ) -> Path:
     """Film a task under the `random` or the `still` policy."""
-    env = make(task)
+    found = find_task(task)
+    env = found.make()
+    if not hasattr(env, "scene"):
+        env = found.make(render_mode="rgb_array", **_without_cost(env))
     rng = np.random.default_rng(seed)
-    low, high = env.single_action_space.low, env.single_action_space.high
-    act = lambda: rng.uniform(low, high, (1, len(low)))
-    if policy == "still":
-        act = lambda: np.clip(np.zeros((1, len(low))), low, high)
+
+    def step() -> Filmed:
+        _, reward, terminated, truncated, info = env.step(_action(env, policy, rng))
+        ended = bool(terminated[0] | truncated[0])
+        return Filmed(float(reward[0]), float(info["cost"][0].sum()), ended)
+
     env.reset(seed=seed)
-    return film_env(env, lambda: env.step(act()), path, view, steps, every, size, cost_limit)
+    return film_env(env, step, path, view, steps, every, size, cost_limit, found.name)
+
+
+def _without_cost(env: VectorEnv) -> dict[str, Any]:
+    """Options for an environment that may report no costs, which a film does not need."""
+    try:
+        env.reset(seed=0)
+        env.step(_action(env, "still", np.random.default_rng()))
+    except EnvironmentFault:
+        return {"cost": lambda obs, action, next_obs: np.zeros(len(obs))}
+    return {}
+
+
+def _action(env: VectorEnv, policy: str, rng: np.random.Generator) -> np.ndarray:
+    space = env.single_action_space
+    if isinstance(space, Discrete):
+        return np.array([0 if policy == "still" else rng.integers(space.n)])
+    assert isinstance(space, Box)
+    if policy == "still":
+        return np.clip(np.zeros((1, *space.shape)), space.low, space.high)
+    return rng.uniform(space.low, space.high, (1, *space.shape))
 
 
 def film_env(
-    env: TaskEnv,
-    step: Callable[[], object],
+    env: Any,
+    step: Callable[[], Filmed],
     path: str | Path,
     view: Literal["top", "camera"] = "top",
     steps: int | None = None,
     every: int = 2,
     size: int = 640,
     cost_limit: float | None = None,
+    title: str = "",
 ) -> Path:
-    """Film the first environment of `env` from its present state; `step` steps it."""
+    """Film the first environment of `env` from its present state; `step` steps it.
+
+    An environment without a `scene` must be made with `render_mode="rgb_array"`.
+    """
     check_film(steps, every, size)
-    show = _camera(env, size) if view == "camera" else lambda scene: draw(scene, size)
-    frames = _frames(env, step, show, steps or env.max_episode_steps, every, cost_limit)
+    limit = env.max_episode_steps
+    count = steps or limit
+    if count is None:
+        raise ValueError("steps=None: the environment has no time limit; give a number of steps")
+    if hasattr(env, "scene"):
+        show = _camera(env, size) if view == "camera" else lambda scene: draw(scene, size)
+        frames = _scenes(env, step, show, count, every, cost_limit)
+    elif view == "camera":
+        raise ValueError(f"view='camera': {type(env).__name__} has no MuJoCo model; use view='top'")
+    else:
+        numbers = Numbers(max_steps=limit or count, cost_limit=cost_limit, title=title)
+        frames = _renderings(env, step, numbers, count, every, size)
     return save_clip(frames, path, fps=30)
 
 
@@ -65,9 +116,9 @@ def check_film(steps: int | None, every: int, size: int) -> None:
         raise ValueError(f"size={size} must be at most {MAX_SIZE}")
 
 
-def _frames(
+def _scenes(
     env: TaskEnv,
-    step: Callable[[], object],
+    step: Callable[[], Filmed],
     show: Callable[[Scene], np.ndarray],
     steps: int,
     every: int,
@@ -82,6 +133,24 @@ def _frames(
         if number % every == 0:
             yield show(replace(scene, trail=np.stack(trail[-TRAIL:])))
         step()
+
+
+def _renderings(
+    env: VectorEnv, step: Callable[[], Filmed], n: Numbers, steps: int, every: int, size: int
+) -> Iterator[np.ndarray]:
+    for number in range(steps):
+        if number % every == 0:
+            try:
+                pictures = env.render()
+            except gymnasium.error.Error as error:
+                raise ValueError(f"the environment cannot be filmed: {error}") from error
+            if not pictures or not isinstance(pictures[0], np.ndarray):
+                raise ValueError("the environment cannot be filmed: it renders no rgb_array")
+            yield draw_below(pictures[0], n, size)
+        reward, cost, ended = step()
+        n = replace(n, step=n.step + 1, reward=n.reward + reward, cost=n.cost + cost)
+        if ended:
+            n = replace(n, step=0, reward=0.0, cost=0.0)
 
 
 def _camera(env: TaskEnv, size: int) -> Callable[[Scene], np.ndarray]:

@@ -34,10 +34,6 @@ class Circle:
     """Opacity of the disc; 0 draws none."""
     outline: bool = True
 
-    def __post_init__(self) -> None:
-        _check("xy", self.xy, (2,))
-        _check_positive(self, "radius")
-
 
 @dataclass(frozen=True)
 class DashedSquare:
@@ -59,12 +55,23 @@ class LidarRing:
     inner: float
     outer: float
 
-    def __post_init__(self) -> None:
-        _check("values", self.values, (-1,))
+
+@dataclass(frozen=True, kw_only=True)
+class Numbers:
+    """The numbers below a picture."""
+
+    step: int = 0
+    max_steps: int = 1
+    reward: float = 0.0
+    """Sum so far."""
+    cost: float = 0.0
+    """Sum so far, over all constraints."""
+    cost_limit: float | None = None
+    title: str = ""
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
+class Scene(Numbers):
     """One moment of an episode, in metres and radians."""
 
     robot_xy: np.ndarray
@@ -83,37 +90,12 @@ class Scene:
     background: Colour = PAPER
     trail: np.ndarray | None = None
     """Past positions, oldest first, [K, 2]."""
-    step: int = 0
-    max_steps: int = 1
-    reward: float = 0.0
-    """Sum so far."""
-    cost: float = 0.0
-    """Sum so far, over all constraints."""
-    cost_limit: float | None = None
     alert: bool = False
     """Whether the robot is drawn as paying a cost now."""
-    title: str = ""
 
     def __post_init__(self) -> None:
         check_choice("glyph", self.glyph, GLYPHS)
-        _check("robot_xy", self.robot_xy, (2,))
-        if self.trail is not None:
-            _check("trail", self.trail, (-1, 2))
-        _check_positive(self, "extent")
-        _check_positive(self, "max_steps")
-
-
-def _check(name: str, value: np.ndarray, shape: tuple[int, ...]) -> None:
-    actual = np.shape(value)
-    if len(actual) != len(shape) or any(
-        want not in (-1, have) for want, have in zip(shape, actual, strict=True)
-    ):
-        expected = str(list(shape)).replace("-1", "any")
-        raise ValueError(f"{name} has shape {list(actual)}; it must be {expected}")
-    if not np.all(np.isfinite(value)):
-        raise ValueError(f"{name}={value} must be finite")
-
-
-def _check_positive(owner: object, name: str) -> None:
-    if not getattr(owner, name) > 0:
-        raise ValueError(f"{name}={getattr(owner, name)} must be positive")
+        if np.shape(self.robot_xy) != (2,) or not np.isfinite(self.robot_xy).all():
+            raise ValueError(f"robot_xy={self.robot_xy} must be two finite numbers")
+        if not self.extent > 0:
+            raise ValueError(f"extent={self.extent} must be positive")
