@@ -1,5 +1,7 @@
 """The table of commands, and `main`."""
 
+import os
+import signal
 import sys
 from collections.abc import Callable
 from importlib import import_module
@@ -10,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from surefoot.cli.output import err, out
+from surefoot.cli.runs import full_plan_option
 from surefoot.core.config import did_you_mean
 
 
@@ -67,13 +70,15 @@ def main(argv: list[str] | None = None) -> None:
         err.print(f"[red]surefoot:[/] unknown command {hint}. See surefoot --help.")
         sys.exit(2)
     try:
-        command = COMMANDS[name]
-        function, args = command.load(), argv[words:]
-        code = (
-            function(args)
-            if command.parses
-            else tyro.cli(function, args=_full(name, args), prog=f"surefoot {name}")
-        )
+        command, args = COMMANDS[name], full_plan_option(argv[words:])
+        function = command.load()
+        parse = lambda: tyro.cli(function, args=args, prog=f"surefoot {name}")
+        code = function(args) if command.parses else parse()
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader has gone, as in `surefoot runs | head -1`
+        # Python would fail once more at exit with what it still buffers.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 128 + signal.SIGPIPE
     except (ValueError, OSError, RuntimeError, MemoryError) as error:
         # Messages may contain brackets, such as surefoot[video].
         err.print(f"[red]surefoot {name}:[/] {escape(str(error))}")
@@ -83,15 +88,6 @@ def main(argv: list[str] | None = None) -> None:
             err.print(f"[red]surefoot {name}:[/] {escape(str(stop))}")
         sys.exit(getattr(stop, "code", 130))
     sys.exit(code or 0)
-
-
-def _full(name: str, argv: list[str]) -> list[str]:
-    """`--plan` alone means look-ahead in `watch`, as in `evaluate`."""
-    if name != "watch":
-        return argv
-    from surefoot.cli.runs import full_plan_option
-
-    return full_plan_option(argv)
 
 
 def _help() -> None:

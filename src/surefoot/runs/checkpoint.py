@@ -19,6 +19,8 @@ import numpy as np
 
 FORMAT = 2
 NAME = re.compile(r"epoch-(\d{6,})\.([0-9a-f]{32})\.npz")
+Values = dict[str, Any]
+"""Plain values by name, as JSON has them."""
 Score = tuple[bool, float]
 """Whether a policy was within its cost limits, and its reward."""
 
@@ -31,7 +33,7 @@ class Damaged(ValueError):
 class Checkpoint:
     """The state at the end of an epoch."""
 
-    meta: dict[str, Any]
+    meta: Values
     """Plain values: epoch, version, the run's config.json, …"""
     arrays: dict[str, np.ndarray]
     """The state, by name."""
@@ -45,10 +47,7 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 def epoch_of(path: Path) -> int:
     """The epoch after which a checkpoint was written, from its file name."""
-    match = NAME.fullmatch(path.name)
-    if match is None:
-        raise Damaged(f"{path} does not have the name of a checkpoint")
-    return int(match[1])
+    return int(path.name.removeprefix("epoch-").partition(".")[0])
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:

@@ -8,7 +8,7 @@ from surefoot.algorithms.planning import Mode
 from surefoot.core.spaces import action_spec
 from surefoot.envs.render.film import check_film, film_env
 from surefoot.use.evaluate import acting_in
-from surefoot.use.run import plans_itself
+from surefoot.use.run import plan_of
 
 
 def film_run(
@@ -24,16 +24,14 @@ def film_run(
 ) -> Path:
     """Film seed number `which` of a run, in the first episode it would meet in `evaluate`."""
     check_film(steps, every, size)
-    if plan is None and plans_itself(run):
-        plan = "look-ahead"
-    acting = acting_in(run, 1, seed, plan=plan, which=which)
-    env = acting.env
+    acting = acting_in(run, 1, seed, plan=plan or plan_of(run), which=which)
+    env, setup = acting.env, acting.setup
     length = steps or env.max_episode_steps
-    collector = Collector(env, [seed + s for s in acting.seeds], 1, acting.model)
+    collector = Collector(env, [seed + s for s in setup.seeds], 1, acting.model)
     actor = acting.make_actor(collector.rngs, length)
     actions, clock = action_spec(env.single_action_space), iter(range(length))
 
     def step() -> None:
         collector.collect(actor, actions, 1, t=next(clock))
 
-    return film_env(env, step, path, view, steps, every, size, sum(acting.cost_limits))
+    return film_env(env, step, path, view, steps, every, size, sum(setup.config.cost_limit))

@@ -1,32 +1,25 @@
 """TensorBoard: scalars in the run's folder, without torch or tensorflow."""
 
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from surefoot.algorithms.loop import Epoch
 from surefoot.runs.info import RunInfo
+from surefoot.runs.loggers import check_extra
 
 
 class TensorBoardLogger:
     """Writes an event file: one tag per metric and seed, over real steps."""
 
+    check = staticmethod(partial(check_extra, "tensorboard"))
+
     def __init__(self, folder: Path, info: RunInfo):
-        self.check()
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
         self._writer = EventFileWriter(str(folder))
-
-    @staticmethod
-    def check() -> None:
-        """Raise a ValueError if TensorBoard is not installed."""
-        try:
-            import tensorboard.summary.writer.event_file_writer  # noqa: F401
-        except ImportError:
-            raise ValueError(
-                "logger='tensorboard' needs an extra: pip install 'surefoot[tensorboard]'"
-            ) from None
 
     def epoch(self, epoch: Epoch) -> None:
         from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]

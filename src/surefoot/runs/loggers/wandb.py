@@ -1,12 +1,14 @@
 """Weights & Biases: one W&B run per Surefoot run; metrics by seed over real steps."""
 
 import hashlib
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from surefoot.algorithms.loop import Epoch
 from surefoot.runs.info import RunInfo
+from surefoot.runs.loggers import check_extra
 
 
 class WandbLogger:
@@ -16,8 +18,9 @@ class WandbLogger:
     continues the same W&B run.
     """
 
+    check = staticmethod(partial(check_extra, "wandb"))
+
     def __init__(self, folder: Path, info: RunInfo):
-        self.check()
         import wandb
 
         name = f"{folder.resolve()} {info.started_at}"
@@ -30,16 +33,6 @@ class WandbLogger:
             config=info.to_dict(),
             settings=wandb.Settings(silent=True, console="off"),
         )
-
-    @staticmethod
-    def check() -> None:
-        """Raise a ValueError if W&B is not installed."""
-        try:
-            import wandb  # noqa: F401
-        except ImportError:
-            raise ValueError(
-                "logger='wandb' needs an extra: pip install 'surefoot[wandb]'"
-            ) from None
 
     def epoch(self, epoch: Epoch) -> None:
         values = {
