@@ -104,11 +104,6 @@ def drive(
     }
 
 
-def how_to_finish(folder: RunFolder, info: RunInfo) -> str:
-    """What to run for a run that is trained but has no result."""
-    return f"training is finished and saved; to evaluate it: {how_to_resume(folder, info)}"
-
-
 def how_to_resume(folder: RunFolder, info: RunInfo | None) -> str:
     """The command that resumes a run."""
     if info is not None and info.task is None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from surefoot.core.policy import Policy
-from surefoot.runs.checkpoint import Damaged, Values, plain_number, sync_folder
+from surefoot.runs.checkpoint import PARTIAL, Damaged, Values, plain_number, write_atomically
 
 METRICS = "metrics.csv"
 COUNTS = ("seed", "epoch", "steps", "violations")
@@ -121,16 +121,12 @@ class RunFolder:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file atomically: on failure the previous file stays."""
-        partial = self.path / f".{name}.partial"
-        try:
-            with partial.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(self.path / name)
-        finally:
-            partial.unlink(missing_ok=True)
-        sync_folder(self.path)
+
+        def write(file: IO[bytes]) -> str:
+            file.write(data)
+            return name
+
+        write_atomically(self.path, write)
 
 
 def rows_of(metrics: bytes, path: Path) -> list[dict[str, float]]:
@@ -152,7 +148,7 @@ def rows_of(metrics: bytes, path: Path) -> list[dict[str, float]]:
 
 def _is_unused(path: Path) -> bool:
     """Whether a folder holds at most what a run killed at its start leaves behind."""
-    return path.is_dir() and {p.name for p in path.iterdir()} <= {".lock", ".config.json.partial"}
+    return path.is_dir() and {p.name for p in path.iterdir()} <= {".lock", PARTIAL}
 
 
 def _flock(file: IO[str], kind: int, timeout: float) -> bool:

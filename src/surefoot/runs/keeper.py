@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 
 import numpy as np
 
@@ -94,10 +95,8 @@ def score_of(rows: Sequence[Mapping[str, float]]) -> Score | None:
 
 def scores_of(rows: Sequence[Mapping[str, float]]) -> dict[int, Score]:
     """The score of each epoch's policy, from all rows of metrics.csv."""
-    by_epoch: dict[int, list[Mapping[str, float]]] = {}
-    for row in rows:
-        by_epoch.setdefault(int(row["epoch"]), []).append(row)
-    scores = {number - 1: score_of(rows) for number, rows in by_epoch.items()}
+    epochs = groupby(rows, lambda row: int(row["epoch"]))
+    scores = {number - 1: score_of(list(epoch)) for number, epoch in epochs}
     return {number: score for number, score in scores.items() if score is not None}
 
 

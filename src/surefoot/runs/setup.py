@@ -51,10 +51,15 @@ class Setup:
 
     def problem(self, env: TaskEnv, environments: int) -> Problem:
         """What the algorithm must know of environments."""
+        if not env.max_episode_steps:
+            raise ValueError(
+                "max_episode_steps=None: the environment has no time limit; wrap it in "
+                "gymnasium.wrappers.TimeLimit or give it an attribute `max_episode_steps`"
+            )
         return Problem(
             self.seeds,
             environments,
-            episode_steps(env),
+            env.max_episode_steps,
             env.single_observation_space.shape[0],
             action_spec(env.single_action_space),
             tuple(env.cost_names),
@@ -171,16 +176,6 @@ def limits_by_name(
             f"cost_limit={values} must have {len(names)} values, for {', '.join(names)}"
         )
     return values
-
-
-def episode_steps(env: TaskEnv) -> int:
-    """The environments' time limit."""
-    if not env.max_episode_steps:
-        raise ValueError(
-            "max_episode_steps=None: the environment has no time limit; wrap it in "
-            "gymnasium.wrappers.TimeLimit or give it an attribute `max_episode_steps`"
-        )
-    return env.max_episode_steps
 
 
 def _check_options(setup: Setup) -> None:

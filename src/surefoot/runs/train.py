@@ -14,26 +14,20 @@ from surefoot import __version__
 from surefoot.algorithms import loop
 from surefoot.algorithms.algorithm import CUSTOM, DEFAULT, Algorithm
 from surefoot.algorithms.loop import Epoch
-from surefoot.core.config import Count, Range, check_values, to_dict
+from surefoot.core.config import Range, check_values, to_dict
 from surefoot.core.registry import absolute_reference
 from surefoot.core.snapshot import Saved
 from surefoot.runs.acting import EVALUATION_EPISODES, EVALUATION_SEED, PLANNED_EPISODES, Acting
 from surefoot.runs.checkpoint import Checkpoint
 from surefoot.runs.device import device_name
-from surefoot.runs.drive import WriteFault, drive, how_to_finish
+from surefoot.runs.drive import WriteFault, drive, how_to_resume
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.info import RunInfo, Seed
 from surefoot.runs.interrupt import stop_at_once
 from surefoot.runs.loggers import check_loggers
 from surefoot.runs.setup import CostLimits, MakeModel, Setup, new_setup
 
-NUMBERS = {
-    "seeds": Annotated[int, Range(least=1, most=10_000)],
-    "seed": Seed,
-    "checkpoint_every": Annotated[float | None, Range(least=0)],
-    "keep": Count,
-}
-"""Arguments of `train` that are not part of a config."""
+Seeds = Annotated[int, Range(least=1, most=10_000)]
 
 
 def train(
@@ -79,8 +73,7 @@ def train(
         quiet: Show no progress.
         **changes: Settings to change: `steps=30_000`, `ppo={"clip": 0.1}`, `**{"ppo.clip": 0.1}`.
     """
-    numbers = {"seeds": seeds, "seed": seed, "checkpoint_every": checkpoint_every, "keep": keep}
-    check_values(numbers, NUMBERS)
+    check_values({"seeds": seeds, "seed": seed}, {"seeds": Seeds, "seed": Seed})
     check_loggers(loggers)
     if algorithm is None and config is None:
         algorithm = DEFAULT
@@ -135,7 +128,8 @@ def train_to_end(
     result = drive(folder, info, loop.epochs(training), last, notes, quiet, on_epoch)
     result |= {"known": known, "device": device_name()}
     plans, trainer = setup.algorithm.plans, training.trainer
-    with stop_at_once(f"stopped: {how_to_finish(folder, info)}"):
+    todo = f"training is finished and saved; to evaluate it: {how_to_resume(folder, info)}"
+    with stop_at_once(f"stopped: {todo}"):
         evaluation = Acting(
             setup, trainer.policy(), PLANNED_EPISODES if plans else EVALUATION_EPISODES,
             EVALUATION_SEED, planning=trainer.planning() if plans else None,
@@ -148,6 +142,6 @@ def train_to_end(
     except OSError as error:
         raise WriteFault(
             f"{folder.path / 'result.json'} cannot be written: {error.strerror or error}. Once "
-            f"that is fixed: {how_to_finish(folder, info)}"
+            f"that is fixed: {todo}"
         ) from None
     return folder.path

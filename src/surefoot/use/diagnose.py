@@ -11,7 +11,7 @@ from surefoot.algorithms.experience import Experience
 from surefoot.core.config import Count, NonNegativeInt, check_values
 from surefoot.runs.acting import EVALUATION_SEED
 from surefoot.runs.folder import Values
-from surefoot.runs.setup import MakeEnv, MakeModel, episode_steps
+from surefoot.runs.setup import MakeEnv, MakeModel
 from surefoot.use.run import load_model
 from surefoot.world.diagnostics import LEVELS, Diagnostic, RealSteps, Trial
 
@@ -61,9 +61,8 @@ def diagnose(
     problem = setup.problem(env, episodes)
     model, actions = problem.task_model, problem.actions
     collector = Collector(env, [seed + s for s in info.seeds], episodes, model)
-    steps = episode_steps(env)
-    actor = draw_from(learned.policy, collector.rngs, episodes, steps)
-    seen = collector.collect(actor, actions, steps)
+    actor = draw_from(learned.policy, collector.rngs, episodes, problem.episode_steps)
+    seen = collector.collect(actor, actions, problem.episode_steps)
     diagnostic = Diagnostic(model, actions, length)
     trials = []
     for s, number in enumerate(info.seeds):

@@ -7,10 +7,11 @@ in the group `surefoot.loggers`, or name it by reference: `--loggers path/to/fil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from math import isfinite
 from pathlib import Path
 from typing import Protocol
 
-from surefoot.algorithms.loop import Epoch
+from surefoot.algorithms.loop import Epoch, Row
 from surefoot.core.registry import Registry
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.info import RunInfo
@@ -55,6 +56,15 @@ def check_extra(name: str) -> None:
         raise ValueError(
             f"logger={name!r} needs an extra: pip install 'surefoot[{name}]'"
         ) from None
+
+
+def scalars(row: Row) -> dict[str, float]:
+    """The finite metrics of a row, each by its name and seed."""
+    return {
+        f"{name}/seed_{row['seed']}": float(value)
+        for name, value in row.items()
+        if name not in ("seed", "steps") and isfinite(value)
+    }
 
 
 def check_loggers(names: Sequence[str]) -> None:

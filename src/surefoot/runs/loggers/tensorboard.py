@@ -4,11 +4,9 @@ import time
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from surefoot.algorithms.loop import Epoch
 from surefoot.runs.info import RunInfo
-from surefoot.runs.loggers import check_extra
+from surefoot.runs.loggers import check_extra, scalars
 
 
 class TensorBoardLogger:
@@ -26,11 +24,7 @@ class TensorBoardLogger:
         from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
 
         for row in epoch.metrics:
-            values = [
-                Summary.Value(tag=f"{name}/seed_{row['seed']}", simple_value=float(value))
-                for name, value in row.items()
-                if name not in ("seed", "steps") and np.isfinite(value)
-            ]
+            values = [Summary.Value(tag=tag, simple_value=x) for tag, x in scalars(row).items()]
             self._writer.add_event(
                 Event(wall_time=time.time(), step=int(row["steps"]), summary=Summary(value=values))
             )

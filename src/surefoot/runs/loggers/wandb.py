@@ -4,11 +4,9 @@ import hashlib
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from surefoot.algorithms.loop import Epoch
 from surefoot.runs.info import RunInfo
-from surefoot.runs.loggers import check_extra
+from surefoot.runs.loggers import check_extra, scalars
 
 
 class WandbLogger:
@@ -35,12 +33,7 @@ class WandbLogger:
         )
 
     def epoch(self, epoch: Epoch) -> None:
-        values = {
-            f"{name}/seed_{row['seed']}": value
-            for row in epoch.metrics
-            for name, value in row.items()
-            if name not in ("seed", "steps") and np.isfinite(value)
-        }
+        values = {tag: x for row in epoch.metrics for tag, x in scalars(row).items()}
         self._run.log(values, step=int(epoch.metrics[0]["steps"]))
 
     def message(self, text: str) -> None:
