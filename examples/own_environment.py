@@ -5,6 +5,13 @@ Distance is the reward; a step that ends above 60 °C costs 1. Nothing in the cl
 Surefoot: it is a plain Gymnasium environment that reports its cost in `info`.
 
     python examples/own_environment.py
+
+This trains PPO-Lagrangian for 200,000 steps, in less than a minute on two cores, and ends with:
+
+    epoch 20/20  real steps 200,000  reward 36.86  cost 4.4 ≤ 10  lambda 0.489  violations 3850 …
+    reward 37.5, cost 4.8 (limit 10), 96% of episodes within the limit
+    run:    runs/WarmCart-ppo-lagrangian-20261116-105431
+    figure: runs/WarmCart-ppo-lagrangian-20261116-105431/curve.png
 """
 
 import gymnasium as gym
@@ -21,6 +28,7 @@ class WarmCart(gym.Env):
 
     observation_space = Box(np.array([-np.inf, ROOM]), np.array([np.inf, np.inf]), dtype=np.float64)
     action_space = Box(-1.0, 1.0, (1,), np.float64)
+    max_episode_steps = 200
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -35,33 +43,29 @@ class WarmCart(gym.Env):
         self.temperature += 5.0 * force**2 - 0.05 * (self.temperature - ROOM)
         self.steps += 1
         info = {"cost": float(self.temperature > LIMIT)}
-        truncated = self.steps == 200
+        truncated = self.steps == self.max_episode_steps
         return self._observation(), 0.1 * self.speed, False, truncated, info
 
     def _observation(self):
         return np.array([self.speed, self.temperature])
 
 
-def report(name: str, env: gym.vector.VectorEnv, policy) -> None:
-    """One episode in every copy: mean reward and mean cost."""
-    obs, _ = env.reset()
-    reward, cost = np.zeros(env.num_envs), np.zeros(env.num_envs)
-    ended = np.zeros(env.num_envs, dtype=bool)
-    while not ended.all():
-        obs, r, terminated, truncated, info = env.step(policy(obs))
-        reward += r * ~ended
-        cost += info["cost"][:, 0] * ~ended
-        ended |= terminated | truncated
-    print(f"{name:>8}: reward {reward.mean():6.2f}, cost {cost.mean():6.2f} an episode")
+def main() -> None:
+    run = surefoot.train(
+        WarmCart,
+        "ppo-lagrangian",
+        cost_limit=10.0,
+        steps=200_000,
+        steps_per_epoch=10_000,
+        **{"ppo.normalise_observations": True},
+    )
+    result = surefoot.evaluate(run, make_env=WarmCart)
+    print(
+        f"reward {result['reward']:.1f}, cost {result['cost']:.1f} (limit "
+        f"{result['cost_limit']:g}), {result['within_limit']:.0%} of episodes within the limit"
+    )
+    print(f"run:    {run}\nfigure: {run / 'curve.png'}")
 
 
 if __name__ == "__main__":
-    env = surefoot.adapt(WarmCart, num_envs=10, seed=0)
-    env.action_space.seed(0)
-    report("random", env, lambda obs: env.action_space.sample())
-    report("full", env, lambda obs: np.ones((10, 1)))
-
-    # The same constraint as a function of what is observed, for environments that report no cost.
-    hot = lambda obs, action, next_obs: (next_obs[:, 1] > LIMIT).astype(float)
-    env = surefoot.adapt(WarmCart, cost=hot, num_envs=10, seed=0)
-    report("careful", env, lambda obs: np.full((10, 1), 0.6))
+    main()

@@ -155,10 +155,9 @@ def main() -> None:
 
     write = Keeper.write
 
-    def reporting(self):
-        path = write(self)
+    def reporting(self, only_if_due=False):
+        write(self, only_if_due)
         print(self.written or 0, flush=True)
-        return path
 
     Keeper.write = reporting
     if (out / "config.json").exists():

@@ -1,6 +1,7 @@
 """The command line as a user types it."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -215,3 +216,19 @@ def test_benchmark_as_json(call, monkeypatch):
     assert code == 0
     assert (row["task"], row["num_envs"], row["threads"]) == ("RCCar", 1, 1)
     assert row["steps_per_second"] > 10 and "overhead_beyond_physics" in row
+
+
+@pytest.mark.parametrize("words", [("runs",), ("runs", "--json")])
+def test_a_reader_that_has_gone_is_no_error(words, tmp_path):
+    """As in `surefoot runs | head -1`."""
+    (tmp_path / "runs").mkdir()
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "surefoot", *words], cwd=tmp_path, stdout=writer,
+            stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writer)
+    assert done.stderr == ""

@@ -268,7 +268,7 @@ def test_missing_runs_are_trained_once_and_a_failure_is_reported(call, tmp_path)
     assert "1 done, 0 running, 0 waiting, 1 failed" in text
     page = (out / "try" / "index.html").read_text()
     assert "Failed: PointGoal, ppo (default, bad)" in page
-    (run,) = (p for p in (out / "trained").iterdir() if describe_run(p)["state"] == "finished")
+    (run,) = (p for p in (out / "trained").iterdir() if describe_run(p).state == "finished")
     command = RunFolder(run).read_json("config.json")["command"]
     assert command.startswith("surefoot train PointGoal --algorithm ppo")
     # The same as `train` would give, and not trained again by another experiment.
@@ -336,7 +336,7 @@ def test_ctrl_c_saves_and_the_same_command_resumes(tmp_path):
     assert child.returncode == 130 and "stopped and saved" in errors
     assert "every training saves a checkpoint" in output
     (run,) = (out / "trained").iterdir()
-    assert describe_run(run)["state"] == "stopped"
+    assert describe_run(run).state == "stopped"
     epoch = newest_sound(run / "checkpoints")[0].meta["epoch"]
     with harness.child(*words, stderr=subprocess.PIPE) as child:
         output, errors = child.communicate(timeout=120)

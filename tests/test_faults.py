@@ -58,16 +58,16 @@ def test_any_damaged_file_of_a_finished_run_is_detected_and_restored(finished, t
             flip(path, rng)
         else:
             path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-        if not show_run(run)["problems"]:
+        if not show_run(run).problems:
             if name == "result.json" and harm == "delete":
-                assert describe_run(run)["state"] == "stopped"
+                assert describe_run(run).state == "stopped"
             elif path.exists():  # a bit without meaning, or a file that only people read
                 assert differences(expected, came_to(run)) == [], name
             else:
                 assert name in (".lock", "log.txt") or "checkpoints" in name
         resume(run, quiet=True)
         assert differences(expected, came_to(run)) == [], name
-        assert show_run(run)["problems"] == [], name
+        assert show_run(run).problems == [], name
 
 
 def test_a_stopped_run_resumes_from_the_checkpoint_before_a_damaged_one(finished, tmp_path, capsys):
@@ -98,7 +98,7 @@ def test_what_cannot_be_restored_is_named(finished, tmp_path):
     (run / "config.json").write_text("{")
     with pytest.raises(ValueError, match=r"config\.json is damaged"):
         resume(run)
-    assert describe_run(run)["state"] == "damaged"
+    assert describe_run(run).state == "damaged"
     with pytest.raises(ValueError, match="no such folder"):
         resume(tmp_path / "nowhere")
 
@@ -217,7 +217,7 @@ def test_a_broken_environment_is_named_and_earlier_epochs_are_saved(how, words, 
               checkpoint_every=1e6)  # fmt: skip
     assert newest_sound(out / "checkpoints")[0].meta["epoch"] == 2
     row = describe_run(out)
-    assert row["state"] == "failed" and "environment 0, step" in row["problem"]
+    assert row.state == "failed" and "environment 0, step" in row.problem
 
 
 def test_killed_runs_resume_bit_for_bit(tmp_path):
@@ -287,6 +287,6 @@ def test_checkpoints_wait_for_their_turn(finished, tmp_path, monkeypatch):
     for number, at in ((1, 100.0), (2, 299.0), (3, 301.0)):
         now[0], Fake.number = at, number
         keeper.take(Fake, 0.0)
-        keeper.write_if_due()
+        keeper.write(only_if_due=True)
         written.append(keeper.written)
     assert written == [1, 1, 3]  # a write took 2 s, so the next one waits for 200

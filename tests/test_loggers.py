@@ -52,9 +52,9 @@ def test_a_failing_callback_stops_the_run_which_can_be_resumed(error, tmp_path):
         tiny(tmp_path / "run", on_epoch=fail, checkpoint_every=1e6)
     assert not isinstance(raised.value, WriteFault)
     row = describe_run(tmp_path / "run")
-    assert row["state"] == "failed" and "too slow" in row["problem"] and row["epoch"] == 2
+    assert row.state == "failed" and "too slow" in row.problem and row.epoch == 2
     resume(tmp_path / "run", make_env, quiet=True)
-    assert describe_run(tmp_path / "run")["state"] == "finished"
+    assert describe_run(tmp_path / "run").state == "finished"
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -76,7 +76,7 @@ def test_metrics_survive_being_changed_while_training(harm, number, tmp_path):
     run = tiny(tmp_path / "run", on_epoch=change)
     assert RunFolder(run).read_metrics() == rows
     assert [row["epoch"] for row in rows] == [1, 2, 3]
-    assert show_run(run)["problems"] == []
+    assert show_run(run).problems == []
 
 
 def test_metrics_that_cannot_be_written_are_an_error(tmp_path):
@@ -209,17 +209,17 @@ def test_a_logger_that_fails_is_named_and_the_run_can_be_resumed(file, tmp_path)
     with pytest.raises(RuntimeError, match=r"logger='.*mine.py:Breaks': KeyError: 'token'"):
         tiny(tmp_path / "breaks", loggers=[f"{file}:Breaks"])
     row = describe_run(tmp_path / "breaks")
-    assert row["state"] == "failed" and "mine.py:Breaks" in row["problem"] and row["epoch"] == 2
+    assert row.state == "failed" and "mine.py:Breaks" in row.problem and row.epoch == 2
     with pytest.raises(WriteFault, match=r"logger='.*mine.py:Offline': no route.*epoch 2 is saved"):
         tiny(tmp_path / "offline", loggers=[f"{file}:Offline"])
-    assert describe_run(tmp_path / "offline")["state"] == "stopped"
+    assert describe_run(tmp_path / "offline").state == "stopped"
     resume(tmp_path / "breaks", make_env, quiet=True)  # epoch 2 is over
-    assert describe_run(tmp_path / "breaks")["state"] == "finished"
+    assert describe_run(tmp_path / "breaks").state == "finished"
 
 
 def test_a_logger_that_cannot_be_closed_does_not_fail_the_run(file, tmp_path):
     run = tiny(tmp_path / "run", loggers=[f"{file}:Clings"])
-    assert describe_run(run)["state"] == "finished"
+    assert describe_run(run).state == "finished"
     assert "mine.py:Clings' cannot be closed" in (run / "log.txt").read_text()
 
 
@@ -228,13 +228,13 @@ def test_wandb_offline_writes_into_the_run(tmp_path, monkeypatch):
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     run = start("ppo", tmp_path / "run", 2, loggers=["wandb"])
-    assert describe_run(run)["state"] == "finished"
+    assert describe_run(run).state == "finished"
     (first,) = (run / "wandb").glob("offline-run-*/*.wandb")
     assert first.stat().st_size > 0
     resume(run, steps=120, quiet=True)
     files = list((run / "wandb").glob("offline-run-*/*.wandb"))
     assert {path.name for path in files} == {first.name}  # one W&B run, by its id
-    assert describe_run(run)["epoch"] == 3 and show_run(run)["problems"] == []
+    assert describe_run(run).epoch == 3 and show_run(run).problems == []
 
 
 def test_wandb_that_is_not_installed_is_named(tmp_path, monkeypatch):

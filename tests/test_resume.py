@@ -215,7 +215,7 @@ def test_environments_of_ones_own(kind, tmp_path, monkeypatch, crash_after):
     monkeypatch.undo()
     with pytest.raises(ValueError, match="make_env"):
         resume(tmp_path / "cut")
-    assert show_run(tmp_path / "cut")["resume"] == (
+    assert show_run(tmp_path / "cut").resume == (
         f"surefoot.resume({str(tmp_path / 'cut')!r}, make_env)"
     )
     surefoot.resume(tmp_path / "cut", make_env, quiet=True)
@@ -331,7 +331,7 @@ def test_a_stopped_run_reports_how_to_resume_and_is_listed(tmp_path, monkeypatch
         start("ppo", out, 3)
     assert e.value.code == 143
     monkeypatch.undo()
-    states = [(Path(row["run"]).name, row["state"]) for row in list_runs(tmp_path)]
+    states = [(Path(row.run).name, row.state) for row in list_runs(tmp_path)]
     assert states == [("cut", "stopped"), ("whole", "finished")]  # newest first
     with pytest.raises(SystemExit) as end:
         cli.main(["resume", str(out), "--quiet"])

@@ -370,7 +370,7 @@ def test_a_run_with_two_constraints_is_judged_by_the_worse_kept(tmp_path):
         means = np.mean([np.multiply(6.0, pair) for pair in pairs[number]], 0)
         assert (row["cost_a"], row["cost_b"]) == tuple(means)
         assert row["cost_limit_a"] == row["cost_limit_b"] == row["cost_limit"] == limit
-        assert row["cost"] == describe_run(out)["cost"] == max(means)
+        assert row["cost"] == describe_run(out).cost == max(means)
         assert row["lambda"] == row["lambda_a" if means[0] >= means[1] else "lambda_b"]
         assert scores_of([row]) == {0: (feasible, row["reward"])}
         result = RunFolder(out).read_json("result.json")["evaluation"]

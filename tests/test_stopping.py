@@ -59,7 +59,7 @@ def test_sigterm_in_training_writes_the_epoch_that_was_only_in_memory(tmp_path):
     epoch = newest_sound(out / "checkpoints")[0].meta["epoch"]
     assert epoch >= 4
     assert f"epoch {epoch} is saved; resume with: surefoot resume {out}" in errors
-    assert describe_run(out)["state"] == "stopped"
+    assert describe_run(out).state == "stopped"
 
 
 def test_a_reader_who_leaves_does_not_stop_a_run(tmp_path):
@@ -72,7 +72,7 @@ def test_a_reader_who_leaves_does_not_stop_a_run(tmp_path):
         child.stdout.close()
         assert child.stderr.read() == ""
         assert child.wait() == 0
-    assert describe_run(out)["state"] == "finished" and describe_run(out)["epoch"] == 20
+    assert describe_run(out).state == "finished" and describe_run(out).epoch == 20
     assert (out / "log.txt").read_text().count("\nepoch ") == 20
 
 
@@ -107,7 +107,7 @@ def test_whatever_ends_training_the_last_epoch_in_memory_is_written(harm, at_epo
     with pytest.raises(WriteFault if words else SystemExit, match=words or None):
         train(make_env, config=config, out=tmp_path / "run", quiet=True, checkpoint_every=1e6)
     assert newest_sound(tmp_path / "run" / "checkpoints")[0].meta["epoch"] == 3
-    assert describe_run(tmp_path / "run")["state"] == "stopped"
+    assert describe_run(tmp_path / "run").state == "stopped"
 
 
 def stop() -> None:
@@ -156,7 +156,7 @@ def test_a_fault_after_a_signal_is_a_stop(at_epoch, tmp_path):
     with pytest.raises(KeyboardInterrupt, match="epoch 2 is saved") as end:
         start("ppo", tmp_path / "run", 4)
     assert end.value.code == 143
-    assert describe_run(tmp_path / "run")["state"] == "stopped"
+    assert describe_run(tmp_path / "run").state == "stopped"
 
 
 def test_a_failure_does_not_outlive_a_resume(at_epoch, monkeypatch, tmp_path):
@@ -170,12 +170,12 @@ def test_a_failure_does_not_outlive_a_resume(at_epoch, monkeypatch, tmp_path):
         at_epoch(2, act)
         with pytest.raises(EnvironmentFault):
             start("ppo", run, 3)
-    assert describe_run(run)["state"] == "failed"
+    assert describe_run(run).state == "failed"
     monkeypatch.undo()
     at_epoch(3, stop)
     with pytest.raises(KeyboardInterrupt):
         resume(run, quiet=True)
-    assert describe_run(run)["state"] == "stopped"
+    assert describe_run(run).state == "stopped"
     assert differences(whole, came_to(resume(run, quiet=True))) == []
 
 
@@ -215,7 +215,7 @@ def test_a_disk_that_fills_at_the_end(monkeypatch, tmp_path, capsys):
         cli.main(["resume", str(out), "--quiet"])
     output = capsys.readouterr().out
     assert end.value.code == 0 and "curve.png cannot be written: No space" in output
-    assert describe_run(out)["state"] == "finished"
+    assert describe_run(out).state == "finished"
 
 
 DEAF = """

@@ -2,13 +2,16 @@
 
 import json
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING
 
 from surefoot.cli.output import Json, emit, out
 
+if TYPE_CHECKING:
+    from surefoot.runs.folder import Values
 
-def _report(rows: Iterable[dict[str, Any]], as_json: bool, line: Callable[..., str]) -> None:
-    """Print each row as it is measured, or all of them as JSON."""
+
+def _report(rows: Iterable["Values"], as_json: bool, line: Callable[["Values", bool], str]) -> None:
+    """Print each row as it is measured, or all of them as JSON; `line(row, first)` is its text."""
     done = []
     for row in rows:
         if not as_json:
@@ -35,18 +38,14 @@ def benchmark_env(
     """
     from surefoot.benchmark.env import benchmark
 
-    def line(row: dict[str, Any], first: bool) -> str:
-        text = f"{row['task']:<12} {row['num_envs']:>4} envs  {row['threads']} threads"
-        text += f"  {row['steps_per_second']:>9,.0f} steps/s"
+    def line(row: "Values", first: bool) -> str:
+        text = "{task:<12} {num_envs:>4} envs  {threads} threads  {steps_per_second:>9,.0f} steps/s"
         if row["overhead_beyond_physics"] is not None:
-            text += f"  {row['overhead_beyond_physics']:>4.0%} beyond physics"
+            text += "  {overhead_beyond_physics:>4.0%} beyond physics"
         if "ratio" in row:
-            text += (
-                f"  reference {row['reference_steps_per_second']:,.0f} stepping"
-                f" ({row['ratio']:.1f}x), {row['reference_with_resets']:,.0f} with resets"
-                f" ({row['ratio_with_resets']:.0f}x)"
-            )
-        return text
+            text += "  reference {reference_steps_per_second:,.0f} stepping ({ratio:.1f}x), "
+            text += "{reference_with_resets:,.0f} with resets ({ratio_with_resets:.0f}x)"
+        return text.format_map(row)
 
     _report(benchmark(tasks, num_envs, threads, reference_python), json_, line)
 
@@ -62,19 +61,18 @@ def benchmark_train(
     """
     from surefoot.benchmark.train import benchmark
 
-    def line(row: dict[str, Any], first: bool) -> str:
+    def line(row: "Values", first: bool) -> str:
         text = (
-            f"{row['schedule']:<10} {row['steps_per_update']:,} steps per update, "
-            f"{row['does']}: {row['steps_per_second']:,.0f} steps/s (collecting "
-            f"{row['collect_seconds']:.2f} s, updating {row['update_seconds']:.2f} s)"
+            "{schedule:<10} {steps_per_update:,} steps per update, {does}: {steps_per_second:,.0f} "
+            "steps/s (collecting {collect_seconds:.2f} s, updating {update_seconds:.2f} s)"
         )
         if "ratio" in row:
             text += (
-                f"\n{'':<10} {row['reference']}: {row['reference_steps_per_second']:,.0f} steps/s"
-                f" (collecting {row['reference_collect_seconds']:.2f} s, updating "
-                f"{row['reference_update_seconds']:.2f} s); ratio {row['ratio']:.1f}"
+                "\n           {reference}: {reference_steps_per_second:,.0f} steps/s (collecting "
+                "{reference_collect_seconds:.2f} s, updating {reference_update_seconds:.2f} s); "
+                "ratio {ratio:.1f}"
             )
-        return text
+        return text.format_map(row)
 
     _report(benchmark(epochs, reference_python), json_, line)
 
@@ -88,39 +86,35 @@ def benchmark_imagination(task: str = "PointGoal", json_: Json = False) -> None:
     from surefoot.benchmark.imagination import benchmark
 
     row = benchmark(task)
-    emit(
-        json_,
-        row,
-        [
-            f"{row['task']}, {row['model']} model of {row['members']} networks "
-            f"({'-'.join(map(str, row['hidden']))}), {row['elites']} elites, on {row['device']}",
-            f"together:       {row['steps_per_second']:>12,.0f} steps/s  ({row['together']})",
-            f"one at a time:  {row['one_at_a_time_steps_per_second']:>12,.0f} steps/s  "
-            f"({row['one_at_a_time']})",
-            f"ratio:          {row['ratio']:>12,.0f}",
-        ],
+    lines = (
+        "{task}, {model} model of {members} networks ({size}), {elites} elites, on {device}",
+        "together:       {steps_per_second:>12,.0f} steps/s  ({together})",
+        "one at a time:  {one_at_a_time_steps_per_second:>12,.0f} steps/s  ({one_at_a_time})",
+        "ratio:          {ratio:>12,.0f}",
     )
+    size = "-".join(map(str, row["hidden"]))
+    emit(json_, row, [line.format(**row, size=size) for line in lines])
 
 
 def benchmark_planner(num_envs: tuple[int, ...] = (), json_: Json = False) -> None:
     """Planned steps per second on PointGoal with the paper's settings; networks are untrained.
 
     Args:
-        num_envs: Numbers of environments (default: as suits the device).
+        num_envs: Numbers of environments; as suits the device if none is given.
     """
     from surefoot.benchmark.planner import benchmark
 
-    def line(row: dict[str, Any], first: bool) -> str:
-        plan, size = row["planner"], "-".join(map(str, row["hidden"]))
+    def line(row: "Values", first: bool) -> str:
         head = (
-            f"{row['task']}, {row['model']} model of {row['members']} untrained networks ({size}), "
-            f"{row['elites']} elites; horizon {plan['horizon']}, {plan['samples']} samples, "
-            f"{plan['particles']} particles, {plan['iterations']} iterations; on {row['device']}\n"
+            "{task}, {model} model of {members} untrained networks ({size}), {elites} elites; "
+            "horizon {planner[horizon]}, {planner[samples]} samples, {planner[particles]} "
+            "particles, {planner[iterations]} iterations; on {device}\n"
         )
-        return (head if first else "") + (
-            f"{row['num_envs']:>4} envs  {row['plans_per_second']:>9,.1f} plans/s  "
-            f"{row['steps']:,} steps in {row['seconds']:,.0f} s (paper {row['paper_seconds']:,} s, "
-            f"{row['ratio']:.1f}x)"
+        text = (
+            "{num_envs:>4} envs  {plans_per_second:>9,.1f} plans/s  {steps:,} steps in "
+            "{seconds:,.0f} s (paper {paper_seconds:,} s, {ratio:.1f}x)"
         )
+        size = "-".join(map(str, row["hidden"]))
+        return (head + text if first else text).format(**row, size=size)
 
     _report(benchmark(num_envs), json_, line)

@@ -1,15 +1,15 @@
 """The command `diagnose`."""
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from tyro.conf import Positional
+from surefoot.cli.output import Json, Run, emit, with_mean
 
-from surefoot.cli.output import Json, emit
+if TYPE_CHECKING:
+    from surefoot.runs.folder import Values
 
 
 def diagnose(
-    run: Positional[Path],
+    run: Run,
     episodes: int = 4,
     seed: int | None = None,
     horizon: int | None = None,
@@ -18,13 +18,12 @@ def diagnose(
     """Show how far to trust a run's learned model, on fresh real episodes of its policy.
 
     Args:
-        run: The run's folder.
         episodes: Fresh episodes per seed.
         seed: Added to the run's seeds; decides which episodes are met.
-        horizon: Steps of an imagined rollout (default: the run's).
+        horizon: Steps of an imagined rollout; the run's if not given.
     """
     from surefoot import api
-    from surefoot.runs.train import EVALUATION_SEED
+    from surefoot.runs.acting import EVALUATION_SEED
 
     result = api.diagnose(run, episodes, EVALUATION_SEED if seed is None else seed, horizon)
     lines = [
@@ -36,24 +35,16 @@ def diagnose(
         *_rollouts(result),
         f"\nimagined / real over {result['horizon']} steps",
     ]
-    for row in _rows(result):
-        words = [f"reward {row['reward']['imagined']:.2f} / {row['reward']['real']:.2f}"]
-        costs = row["costs"]["imagined"], row["costs"]["real"]
-        words += [
-            f"{name} {imagined:.2f} / {real:.2f}"
-            for name, imagined, real in zip(result["cost_names"], *costs, strict=True)
-        ]
+    for row in with_mean(result):
+        reward, costs = row["reward"], row["costs"]
+        pairs = [("reward", reward["imagined"], reward["real"])]
+        pairs += zip(result["cost_names"], costs["imagined"], costs["real"], strict=True)
+        words = (f"{name} {imagined:.2f} / {real:.2f}" for name, imagined, real in pairs)
         lines.append(f"seed {row['seed']}: {', '.join(words)}")
     emit(json_, result, [*lines, f"\nfigure: {result['figure']}"])
 
 
-def _rows(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """A row per seed, and the mean if there are several."""
-    seeds = result["seeds"]
-    return seeds if len(seeds) == 1 else [*seeds, {**result, "seed": "mean"}]
-
-
-def _outputs(result: dict[str, Any]) -> list[str]:
+def _outputs(result: "Values") -> list[str]:
     """A line for every output: one-step error and calibration."""
     heads = {"RMSE": 9, "of variance": 12, "loss": 7, "in 50 %": 8, "in 90 %": 8, "in 95 %": 8}
     wide = max(len(name) for name in [*result["outputs"], *result["binary_outputs"], "one step"])
@@ -70,10 +61,10 @@ def _outputs(result: dict[str, Any]) -> list[str]:
     return lines
 
 
-def _rollouts(result: dict[str, Any]) -> list[str]:
+def _rollouts(result: "Values") -> list[str]:
     """A line for every seed: errors by steps."""
     lines = ["after steps" + "".join(f"{step:>6}" for step in result["steps"])]
-    for row in _rows(result):
+    for row in with_mean(result):
         errors = ("-" if e is None else f"{e:.2f}" for e in row["rollouts"]["error"])
         lines.append(f"seed {row['seed']:<6}" + "".join(f"{error:>6}" for error in errors))
     return lines

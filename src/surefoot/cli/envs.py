@@ -80,7 +80,7 @@ def watch(
         which: Which of the run's seeds acts, counted from 0.
         plan: Plan on top of the run's policy, as in evaluate; safe-loop runs look ahead anyway.
         view: top draws from above and needs no OpenGL; camera is MuJoCo's and does.
-        steps: Steps to film (default: one episode).
+        steps: Steps to film; one episode if not given.
         seed: Which episode.
         every: Film every n-th step.
         size: Width of the picture in pixels.

@@ -1,20 +1,25 @@
 """The commands about runs on disk: resume, evaluate, export, runs and show."""
 
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import tyro
 from rich.markup import escape
 from tyro.conf import Positional
 
-from surefoot.cli.output import Json, emit, out
+from surefoot.cli.output import Json, Run, emit, out, with_mean
 
 if TYPE_CHECKING:
-    from surefoot.runs.listing import RunReport
+    from surefoot.runs.folder import Values
+    from surefoot.runs.listing import RunReport, RunState
+    from surefoot.world.planner import PlannerConfig
 
 
 def resume(
-    run: Positional[Path],
+    run: Run,
     steps: int | None = None,
     device: Literal["auto", "cpu", "gpu"] = "auto",
     quiet: bool = False,
@@ -22,7 +27,6 @@ def resume(
     """Resume a run from its last checkpoint, as if it had never stopped.
 
     Args:
-        run: The run's folder.
         steps: A new number of real steps in all, to make a run longer.
         device: What learns; auto takes the device that the run was trained on.
         quiet: Show no progress.
@@ -41,9 +45,11 @@ def print_result(path: Path) -> None:
 
     result = RunFolder(path).read_json("result.json")
     evaluation = result["evaluation"]
-    spread = lambda name: (
-        f" (±{evaluation[f'{name}_std']:.1f} over seeds)" if f"{name}_std" in evaluation else ""
-    )
+    means = {}
+    for name, digits in (("reward", 2), ("cost", 1)):
+        std = evaluation.get(f"{name}_std")
+        spread = "" if std is None else f" (±{std:.1f} over seeds)"
+        means[name] = f"{name} [bold]{evaluation[name]:.{digits}f}[/]{spread}"
     verdict = "within" if evaluation["cost"] <= evaluation["cost_limit"] else "[red]above[/]"
     try:
         figure = str(api.learning_curve(path))
@@ -51,8 +57,7 @@ def print_result(path: Path) -> None:
         figure = f"curve.png cannot be written: {error.strerror or error}; the run is complete"
     saving = result["phases"].get("save", 0.0) / max(result["seconds"], 1e-9)
     out.print(
-        f"\n{evaluation['episodes']} fresh episodes: reward [bold]{evaluation['reward']:.2f}[/]"
-        f"{spread('reward')}, cost [bold]{evaluation['cost']:.1f}[/]{spread('cost')}, {verdict} "
+        f"\n{evaluation['episodes']} fresh episodes: {means['reward']}, {means['cost']}, {verdict} "
         f"the limit of {evaluation['cost_limit']:g}; {evaluation['within_limit']:.0%} of episodes "
         f"within it\n{result['real_steps']:,} real steps in {result['seconds']:.0f} s, "
         f"{saving:.2%} of it for checkpoints\n"
@@ -62,17 +67,16 @@ def print_result(path: Path) -> None:
 
 def evaluate(argv: list[str]) -> int:
     """Evaluate a run. The run is read first: its planner is the default."""
-    from surefoot.runs.train import EVALUATION_SEED
+    from surefoot.runs.acting import EVALUATION_SEED
     from surefoot.use import evaluate as use
     from surefoot.world.planner import PlannerConfig
 
-    argv = full_plan_option(argv)
     usual = _planner_of(argv)
 
     def command(
-        run: Positional[Path],
+        run: Run,
         episodes: int | None = None,
-        seed: int | None = None,
+        seed: int = EVALUATION_SEED,
         deterministic: bool = False,
         plan: Literal["look-ahead", "filter"] | None = None,
         planner: PlannerConfig = usual,
@@ -81,86 +85,70 @@ def evaluate(argv: list[str]) -> int:
         """Evaluate a run's policies on fresh episodes, as they are or with a planner on top.
 
         Args:
-            run: The run's folder.
-            episodes: Episodes per seed (default: 100, or 10 if every step is planned).
+            episodes: Episodes per seed; 100 if not given, or 10 if every step is planned.
             seed: Added to the run's seeds; decides which episodes are met.
             deterministic: Take the policy's mode instead of drawing from it.
             plan: Plan every step with the run's model: look-ahead follows the plans (so does --plan
                 alone), filter takes the policy's action unless it might cost too much.
             planner: Settings of the planner; the defaults are the run's own.
         """
-        first = EVALUATION_SEED if seed is None else seed
         changed = None if planner == usual else planner
-        result = use.evaluate(run, episodes, first, deterministic, plan, changed)
+        result = use.evaluate(run, episodes, seed, deterministic, plan, changed)
         emit(json_, result, _evaluation(result))
 
     tyro.cli(command, args=argv, prog="surefoot evaluate")
     return 0
 
 
-def _planner_of(argv: list[str]) -> Any:
+def _planner_of(argv: list[str]) -> "PlannerConfig":
     """The planner of the run that is named."""
     from surefoot.algorithms.planning import default_planner
-    from surefoot.runs.folder import RunFolder
-    from surefoot.runs.info import read_info
     from surefoot.use.evaluate import planner_of
 
-    run = next((Path(word) for word in argv if Path(word).is_dir()), None)
-    try:
-        return (
-            default_planner("", True) if run is None else planner_of(read_info(RunFolder(run)), run)
-        )
-    except (ValueError, OSError, TypeError, KeyError):  # reported by `evaluate`
-        return default_planner("", True)
+    with suppress(ValueError, OSError, TypeError, KeyError):  # reported by `evaluate`
+        for run in filter(Path.is_dir, map(Path, argv)):
+            return planner_of(run)
+    return default_planner("", True)
 
 
 def full_plan_option(argv: list[str]) -> list[str]:
     """`--plan` alone, at the end or before another option or a folder, means look-ahead."""
-    full = []
-    for word, after in zip(argv, [*argv, None][1:], strict=True):
-        full.append(word)
-        alone = after is None or after.startswith("-") or Path(after).is_dir()
-        if word == "--plan" and alone:
-            full.append("look-ahead")
+    full: list[str] = []
+    for word, after in zip(argv, [*argv[1:], "-"], strict=False):
+        alone = word == "--plan" and (after.startswith("-") or Path(after).is_dir())
+        full += [word, "look-ahead"] if alone else [word]
     return full
 
 
-def _evaluation(result: dict[str, Any]) -> list[str]:
+def _evaluation(result: "Values") -> Iterator[str]:
     """A line for every seed, their mean if there are several, and a report on planning."""
-    rows = result["seeds"] if len(result["seeds"]) == 1 else [
-        *result["seeds"], {**result, "seed": "mean"}
-    ]  # fmt: skip
-    lines = [
-        f"seed {row['seed']}: reward {row['reward']:.2f}, cost {row['cost']:.1f} (limit "
-        f"{result['cost_limit']:g}), within the limit {row['within_limit']:.0%}, mean of the "
-        f"worst tenth {row['cost_cvar']:.1f}"
-        for row in rows
-    ]
+    for row in with_mean(result):
+        yield (
+            f"seed {row['seed']}: reward {row['reward']:.2f}, cost {row['cost']:.1f} (limit "
+            f"{result['cost_limit']:g}), within the limit {row['within_limit']:.0%}, mean of the "
+            f"worst tenth {row['cost_cvar']:.1f}"
+        )
     if "plan" in result:
         plan = result["plan"]
-        words = [f"{plan['how']}: a plan was followed at {plan['followed']:.1%} of the steps"]
+        line = f"{plan['how']}: a plan was followed at {plan['followed']:.1%} of the steps"
         if plan["safe"] is not None:
-            words.append(f"{plan['safe']:.1%} of these plans were safe")
+            line += f", {plan['safe']:.1%} of these plans were safe"
         if plan["plans_per_second"] is not None:
-            words.append(f"{plan['plans_per_second']:,.0f} plans/s")
-        lines.append(", ".join(words))
-    return lines
+            line += f", {plan['plans_per_second']:,.0f} plans/s"
+        yield line
 
 
-def export(
-    run: Positional[Path], path: Positional[Path] = Path("policy.npz"), which: int = 0
-) -> None:
+def export(run: Run, path: Positional[Path] = Path("policy.npz"), which: int = 0) -> None:
     """Write a run's policy to one file that needs only numpy to act.
 
     Args:
-        run: The run's folder.
         path: The file, .npz.
         which: Which of the run's seeds, counted from 0.
     """
-    from surefoot.use.run import load, plans_itself
+    from surefoot.use.run import load, plan_of
 
     out.print(f"wrote {load(run, which).save(path)}", markup=False)
-    if plans_itself(run):
+    if plan_of(run):
         out.print("This is the policy without its planner; it does not keep the limit.")
 
 
@@ -172,57 +160,50 @@ def runs(folder: Positional[Path] = Path("runs"), json_: Json = False) -> None:
     """
     from surefoot.runs.listing import list_runs
 
-    rows = list_runs(folder)
-    lines = [] if rows else [f"no runs in {folder}"]
-    for row in rows:
-        requested = "" if row["steps"] is None else f" of {row['steps']:,}"
-        words = f"{row['state']:<9} {row['real_steps']:,}{requested} real steps"
-        if row["reward"] is not None:
-            words += f", reward {row['reward']:.2f}, cost {row['cost']:.1f}"
-        started = f" (started {row['started']})" if row["started"] else ""
-        lines.append(f"{words}  {row['run']}{started}")
-    emit(json_, rows, lines)
+    states = list_runs(folder)
+    lines = [] if states else [f"no runs in {folder}"]
+    for run in states:
+        words = f"{run.state:<9} {_progress(run)}"
+        if run.reward is not None:
+            words += f", reward {run.reward:.2f}, cost {run.cost:.1f}"
+        started = f" (started {run.started})" if run.started else ""
+        lines.append(f"{words}  {run.run}{started}")
+    emit(json_, [asdict(run) for run in states], lines)
 
 
-def show(run: Positional[Path], json_: Json = False) -> int:
-    """Show a run and check every file of it; exit 1 if something is damaged.
+def _progress(run: "RunState") -> str:
+    requested = "" if run.steps is None else f" of {run.steps:,}"
+    return f"{run.real_steps:,}{requested} real steps"
 
-    Args:
-        run: The run's folder.
-    """
+
+def show(run: Run, json_: Json = False) -> int:
+    """Show a run and check every file of it; exit 1 if something is damaged."""
     from surefoot.runs.listing import show_run
 
-    row = show_run(run)
-    emit(json_, row, _lines(row))
-    return 1 if row["problems"] else 0
+    report = show_run(run)
+    emit(json_, asdict(report), _lines(report))
+    return 1 if report.problems else 0
 
 
-def _lines(row: "RunReport") -> list[str]:
-    problem = f": {row['problem']}" if row["problem"] else ""
-    lines = [f"{row['run']}: {row['state']}{problem}"]
-    lines += [f"  damaged: {text}" for text in row["problems"]]
-    if row["config"]:
-        info = row["config"]
+def _lines(report: "RunReport") -> Iterator[str]:
+    yield f"{report.run}: {report.state}{f': {report.problem}' if report.problem else ''}"
+    yield from (f"  damaged: {text}" for text in report.problems)
+    if info := report.config:
         seeds = f"seeds {', '.join(map(str, info['seeds']))}"
-        lines.append(f"  {info['task_name']}, {info['algorithm']} ({info['preset']}), {seeds}")
-        lines.append(f"  started {info['started']} on {info['device']} with {info['version']}")
-        lines.append(f"  known parts of the model: {', '.join(info['known']) or 'none'}")
-    requested = "" if row["steps"] is None else f" of {row['steps']:,}"
-    lines.append(f"  epoch {row['epoch']}, {row['real_steps']:,}{requested} real steps")
-    if row["reward"] is not None:
-        lines.append(
-            f"  last epoch: reward {row['reward']:.2f}, cost {row['cost']:.1f} "
-            f"(limit {row['cost_limit']:g})"
-        )
-    evaluation = (row["result"] or {}).get("evaluation")
-    if evaluation:
-        lines.append(
-            f"  {evaluation['episodes']} fresh episodes: reward {evaluation['reward']:.2f}, cost "
-            f"{evaluation['cost']:.1f}, within the limit {evaluation['within_limit']:.0%}"
-        )
-    for checkpoint in row["checkpoints"]:
-        best = " (the best)" if checkpoint["epoch"] == row["best"] else ""
-        lines.append(f"  checkpoint of epoch {checkpoint['epoch']}{best}: {checkpoint['path']}")
-    if row["state"] in ("stopped", "failed") or row["problems"]:
-        lines.append(f"  resume with: {row['resume']}")
-    return lines
+        yield f"  {info['task_name']}, {info['algorithm']} ({info['preset']}), {seeds}"
+        yield f"  started {info['started']} on {info['device']} with {info['version']}"
+        yield f"  known parts of the model: {', '.join(info['known']) or 'none'}"
+    yield f"  epoch {report.epoch}, {_progress(report)}"
+    if report.reward is not None:
+        numbers = f"reward {report.reward:.2f}, cost {report.cost:.1f}"
+        limit = "" if report.cost_limit is None else f" (limit {report.cost_limit:g})"
+        yield f"  last epoch: {numbers}{limit}"
+    if evaluation := (report.result or {}).get("evaluation"):
+        numbers = f"reward {evaluation['reward']:.2f}, cost {evaluation['cost']:.1f}"
+        within = f"within the limit {evaluation['within_limit']:.0%}"
+        yield f"  {evaluation['episodes']} fresh episodes: {numbers}, {within}"
+    for checkpoint in report.checkpoints:
+        best = " (the best)" if checkpoint["epoch"] == report.best else ""
+        yield f"  checkpoint of epoch {checkpoint['epoch']}{best}: {checkpoint['path']}"
+    if report.state in ("stopped", "failed") or report.problems:
+        yield f"  resume with: {report.resume}"

@@ -1,15 +1,20 @@
 """The command `train`."""
 
+from argparse import ArgumentParser
 from ast import literal_eval
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 from tyro.conf import Positional
 
 from surefoot.cli.runs import print_result
+
+if TYPE_CHECKING:
+    from surefoot.runs.setup import CostLimits
 
 
 def train(argv: list[str]) -> int:
@@ -21,30 +26,36 @@ def train(argv: list[str]) -> int:
     from surefoot.runs import train as runs
     from surefoot.runs.device import use_device
 
-    argv, named_limits = _named_limits([part for word in argv for part in _full_name(word)])
-    use_device(_value(argv, "--device", "auto"))
-    name, preset = _value(argv, "--algorithm", DEFAULT), _value(argv, "--preset", "default")
-    chosen, source = ALGORITHMS[name], _task_in(argv)
+    first = ArgumentParser("surefoot train", add_help=False, allow_abbrev=False)
+    first.add_argument("--device", default="auto")
+    first.add_argument("--algorithm", default=DEFAULT)
+    first.add_argument("--preset", default="default")
+    first.add_argument("--cost")
+    first.add_argument("--cost-limit", nargs="*", default=())
+    given, argv = first.parse_known_args([_full_name(word) for word in argv])
+    cost_limit = _cost_limits(given.cost_limit)
+    use_device(given.device)
+    chosen, source = ALGORITHMS[given.algorithm], _task_in(argv)
     nothing: Any = None  # only help is wanted
-    task = find_task(source, _value(argv, "--cost", None)) if source else Task("", "", nothing)
-    config = chosen.preset(preset, task, jax.default_backend())
+    task = find_task(source, given.cost) if source else Task("", "", nothing)
+    config = chosen.preset(given.preset, task, jax.default_backend())
     config = replace(config, cost_limit=tuple(task.cost_limits.values()))
     kind = type(config)
 
     def command(
-        task: Positional[str],
+        task: Positional[Annotated[str, tyro.conf.arg(metavar="TASK")]],
         config: Annotated[kind, tyro.conf.arg(name="")] = config,  # type: ignore[valid-type]
-        algorithm: str = name,
-        preset: str = preset,
+        algorithm: str = given.algorithm,
+        preset: str = given.preset,
         seeds: int = 1,
         seed: int = 0,
         out_: Annotated[Path | None, tyro.conf.arg(name="out")] = None,
-        cost: str | None = None,
+        cost: str | None = given.cost,
         env: tuple[str, ...] = (),
         loggers: tuple[str, ...] = (),
         checkpoint_every: float | None = None,
         keep: int = 2,
-        device: Literal["auto", "cpu", "gpu"] = "auto",
+        device: Literal["auto", "cpu", "gpu"] = given.device,
         quiet: bool = False,
     ) -> int:
         """Train a policy that keeps its episode cost under a limit.
@@ -55,26 +66,23 @@ def train(argv: list[str]) -> int:
             preset: One of the algorithm's presets, such as default and paper.
             seeds: Number of seeds to train side by side.
             seed: The first seed.
-            out_: The run's folder (default: a new one under runs/).
+            out_: The run's folder; a new one under runs/ if not given.
             cost: For Gymnasium environments: info:KEY, or file.py:function of batches (obs, action,
                 next obs).
             env: Options of the task, as NAME=VALUE.
             loggers: Additional loggers: tensorboard, wandb, or file.py:Logger.
-            checkpoint_every: Minimum seconds between checkpoints (default: checkpoints take at most
-                1 % of the time).
+            checkpoint_every: Minimum seconds between checkpoints; if not given, they take at most
+                1 % of the time.
             keep: Number of the latest checkpoints to keep, besides the best.
             device: What learns; auto takes a GPU if there is one.
             quiet: Show no progress.
         """
         if task != source:  # defaults were chosen for another task
             raise ValueError(f"task={task!r} must be the first word after train")
-        settings = dict(vars(config))
-        numbers = settings.pop("cost_limit")
-        limits = named_limits or numbers or None
+        settings = {**vars(config), "cost_limit": cost_limit or config.cost_limit or None}
         path = runs.train(
             task, algorithm, preset, seeds, seed, out_, task_options=_options(env), cost=cost,
-            cost_limit=limits, loggers=loggers, checkpoint_every=checkpoint_every, keep=keep,
-            quiet=quiet, **settings,
+            loggers=loggers, checkpoint_every=checkpoint_every, keep=keep, quiet=quiet, **settings,
         )  # fmt: skip
         print_result(path)
         return 0
@@ -82,22 +90,10 @@ def train(argv: list[str]) -> int:
     return tyro.cli(command, args=argv, prog="surefoot train")
 
 
-def _full_name(word: str) -> list[str]:
-    """--multiplier pid is short for --multiplier.kind pid; --cost-limit=X becomes two words."""
+def _full_name(word: str) -> str:
+    """--multiplier pid is short for --multiplier.kind pid."""
     name, sign, value = word.partition("=")
-    if name == "--multiplier":
-        return [f"--multiplier.kind{sign}{value}"]
-    return [name, value] if name == "--cost-limit" and sign else [word]
-
-
-def _value(argv: list[str], flag: str, default: Any) -> Any:
-    """The value of a flag, before the rest is parsed."""
-    for i, word in enumerate(argv):
-        if word == flag and i + 1 < len(argv):
-            return argv[i + 1]
-        if word.startswith(flag + "="):
-            return word.split("=", 1)[1]
-    return default
+    return f"--multiplier.kind{sign}{value}" if name == "--multiplier" else word
 
 
 def _task_in(argv: list[str]) -> str | None:
@@ -109,25 +105,17 @@ def _task_in(argv: list[str]) -> str | None:
     return next(iter([*first, *names]), None)
 
 
-def _named_limits(argv: list[str]) -> tuple[list[str], dict[str, float] | None]:
-    """Take `--cost-limit NAME=VALUE …` out of the words; numbers alone stay."""
-    if "--cost-limit" not in argv:
-        return argv, None
-    start = argv.index("--cost-limit")
-    end = start + 1
-    while end < len(argv) and not argv[end].startswith("--"):
-        end += 1
-    words = argv[start + 1 : end]
-    if not any("=" in word for word in words):
-        return argv, None
-    limits = {}
-    for word in words:
-        name, _, value = word.partition("=")
-        try:
-            limits[name] = float(value)
-        except ValueError:
-            raise ValueError(f"--cost-limit {word!r} must be NAME=NUMBER") from None
-    return argv[:start] + argv[end:], limits
+def _cost_limits(words: Sequence[str]) -> "CostLimits":
+    """Limits given as numbers, or each as NAME=NUMBER; empty if none is given."""
+    pairs = [word.rpartition("=") for word in words]
+    names = [name for name, sign, _ in pairs if sign]
+    try:
+        limits = [float(number) for _, _, number in pairs]
+        return dict(zip(names, limits, strict=True)) if names else tuple(limits)
+    except ValueError:
+        raise ValueError(
+            f"--cost-limit {' '.join(words)} must be numbers, or NAME=NUMBER for each"
+        ) from None
 
 
 def _options(pairs: Sequence[str]) -> dict[str, Any]:
@@ -137,8 +125,7 @@ def _options(pairs: Sequence[str]) -> dict[str, Any]:
         name, sign, value = pair.partition("=")
         if not sign:
             raise ValueError(f"--env {pair!r} must be NAME=VALUE, such as hazards=8")
-        try:
+        options[name] = value
+        with suppress(ValueError, SyntaxError):  # a text
             options[name] = literal_eval(value)
-        except (ValueError, SyntaxError):
-            options[name] = value
     return options

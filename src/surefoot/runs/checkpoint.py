@@ -9,7 +9,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -19,6 +19,9 @@ import numpy as np
 
 FORMAT = 2
 NAME = re.compile(r"epoch-(\d{6,})\.([0-9a-f]{32})\.npz")
+PARTIAL = ".partial"
+Values = dict[str, Any]
+"""Plain values by name, as JSON has them."""
 Score = tuple[bool, float]
 """Whether a policy was within its cost limits, and its reward."""
 
@@ -31,7 +34,7 @@ class Damaged(ValueError):
 class Checkpoint:
     """The state at the end of an epoch."""
 
-    meta: dict[str, Any]
+    meta: Values
     """Plain values: epoch, version, the run's config.json, …"""
     arrays: dict[str, np.ndarray]
     """The state, by name."""
@@ -45,30 +48,42 @@ def list_checkpoints(folder: Path) -> list[Path]:
 
 def epoch_of(path: Path) -> int:
     """The epoch after which a checkpoint was written, from its file name."""
-    match = NAME.fullmatch(path.name)
-    if match is None:
-        raise Damaged(f"{path} does not have the name of a checkpoint")
-    return int(match[1])
+    return int(path.name.removeprefix("epoch-").partition(".")[0])
 
 
 def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write a checkpoint atomically; returns its path."""
-    folder.mkdir(exist_ok=True)
-    partial = folder / ".partial"
     meta = np.array(json.dumps({"format": FORMAT, **checkpoint.meta}, default=plain_number))
+
+    def write(file: IO[bytes]) -> str:
+        # numpy's type stub takes any keyword for `allow_pickle`.
+        np.savez(file, **{"meta": meta, **checkpoint.arrays})  # pyright: ignore[reportArgumentType]
+        file.seek(0)
+        return f"epoch-{checkpoint.meta['epoch']:06d}.{_digest(file)}.npz"
+
+    folder.mkdir(exist_ok=True)
+    return write_atomically(folder, write)
+
+
+def write_atomically(folder: Path, write: Callable[[IO[bytes]], str]) -> Path:
+    """Write a file as a whole: on failure the previous one stays; returns its path.
+
+    `write` writes the content and returns the file's name.
+    """
+    partial = folder / PARTIAL
     try:
         with partial.open("w+b") as file:
-            # numpy's type stub takes any keyword for `allow_pickle`.
-            np.savez(file, **{"meta": meta, **checkpoint.arrays})  # pyright: ignore[reportArgumentType]
+            path = folder / write(file)
             file.flush()
             os.fsync(file.fileno())
-            file.seek(0)
-            digest = _digest(file)
-        path = folder / f"epoch-{checkpoint.meta['epoch']:06d}.{digest}.npz"
         partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
-    sync_folder(folder)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)  # so that the new name survives a power failure
+    finally:
+        os.close(handle)
     return path
 
 
@@ -134,15 +149,6 @@ def plain_number(x: object) -> bool | int | float | complex | str | bytes:
     if not isinstance(x, np.generic):
         raise TypeError(f"{x!r} is not a plain value")
     return x.item()
-
-
-def sync_folder(folder: Path) -> None:
-    """Flush a folder's entries to disk, so that new files survive a power failure."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _digest(file: IO[bytes]) -> str:

@@ -4,13 +4,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any
 
 from surefoot.algorithms.loop import Epoch, TrainingFault
 from surefoot.core.snapshot import Saved
 from surefoot.envs.gym.adapted import EnvironmentFault
 from surefoot.runs.checkpoint import Checkpoint
-from surefoot.runs.folder import METRICS, RunFolder, rows_of
+from surefoot.runs.folder import METRICS, RunFolder, Values, rows_of
 from surefoot.runs.info import RunInfo
 from surefoot.runs.interrupt import GRACE, Interrupt, Stopped
 from surefoot.runs.keeper import Keeper, scores_of
@@ -30,23 +29,24 @@ def drive(
     notes: list[str],
     quiet: bool,
     on_epoch: Callable[[Epoch], object] | None = None,
-) -> dict[str, Any]:
+) -> Values:
     """Train to the end, logging and checkpointing every epoch; returns the result so far.
 
     `epochs` continues after the checkpoint `last`, if there is one. However training ends, the
     last epoch in memory is written if at all possible. `notes` are shown first.
     """
     before = float(last.meta["seconds"]) if last else 0.0
+    start = time.perf_counter() - before
     metrics = CsvLogger(folder, last.arrays["metrics"].tobytes() if last else b"")
     rows = rows_of(metrics.content, folder.path / METRICS)
     keeper = Keeper(folder, info, metrics, scores_of(rows))
-    start = time.perf_counter() - before
     phases: dict[str, float] = {}
     if last is not None:
         keeper.written, keeper.seconds = last.meta["epoch"], last.meta["save_seconds"]
-        spent = Saved(last.arrays).part("phases")
-        phases = _with_saving({name: float(x) for name, x in spent.items()}, keeper)
+        phases = _with_saving(Saved(last.arrays).part("phases"), keeper)
     loggers = Loggers(folder, info, quiet, before)
+    resume = how_to_resume(folder, info)
+    stopped = lambda: f"stopped: {keeper.saved}; resume with: {resume}"
 
     def on_signal() -> None:
         loggers.message(f"stopping: this epoch has {GRACE:.0f} s to end; a second signal stops now")
@@ -54,7 +54,7 @@ def drive(
     def last_resort() -> None:
         with suppress(OSError):
             keeper.write()
-        loggers.message(_stopped(folder, info, keeper))
+        loggers.message(stopped())
         loggers.close()
 
     with loggers, Interrupt(on_signal, last_resort) as interrupt:
@@ -65,24 +65,20 @@ def drive(
                 for number, row in zip(info.seeds, epoch.metrics, strict=True):
                     row["seed"] = number
                     row["seconds"] = round(time.perf_counter() - start, 2)
-                with _writing(folder, info, keeper):
-                    metrics.epoch(epoch)
+                with _writing(keeper, folder, resume):
+                    metrics.append(epoch.metrics)
                     keeper.write_policy(epoch.policy)
                     keeper.take(epoch, time.perf_counter() - start)
-                    if epoch.number == epoch.total:
-                        keeper.write()
-                    keeper.write_if_due()
-                    rows = epoch.metrics
-                    phases = _with_saving(epoch.seconds, keeper)
+                    keeper.write(only_if_due=epoch.number < epoch.total)
+                    rows, phases = epoch.metrics, _with_saving(epoch.seconds, keeper)
                     epoch = replace(epoch, seconds=phases)
                     loggers.epoch(epoch)
                 if on_epoch is not None:
                     on_epoch(epoch)
                 if interrupt.number:  # checked last, as it may come at any moment
-                    with _writing(folder, info, keeper):
-                        keeper.write()
                     break
-            with _writing(folder, info, keeper):
+            with _writing(keeper, folder, resume):
+                keeper.write()
                 metrics.restore()  # the file may have changed since the last row
         except WriteFault:
             raise
@@ -92,31 +88,20 @@ def drive(
             if not isinstance(error, Exception):
                 raise
             if interrupt.number:  # Ctrl-C reaches the environments' processes too
-                raise Stopped(_stopped(folder, info, keeper), interrupt.number) from error
+                raise Stopped(stopped(), interrupt.number) from error
             named = isinstance(error, EnvironmentFault | TrainingFault)
             kind = "" if named else f"{type(error).__name__}: "
             with suppress(OSError):
                 folder.write_json("result.json", {"failed": f"{kind}{error}"})
             raise
     if interrupt.number:
-        raise Stopped(_stopped(folder, info, keeper), interrupt.number)
-    assert rows
+        raise Stopped(stopped(), interrupt.number)
     return {
         "seconds": time.perf_counter() - start,
         "phases": phases,
         "real_steps": int(rows[-1]["steps"]),
         "violations": [int(row["violations"]) for row in rows[-len(info.seeds) :]],
     }
-
-
-def _with_saving(phases: dict[str, float], keeper: Keeper) -> dict[str, float]:
-    """Time by phase, with the keeper's added to the trainer's own part in saving."""
-    return {**phases, "save": phases.get("save", 0.0) + keeper.seconds}
-
-
-def how_to_finish(folder: RunFolder, info: RunInfo) -> str:
-    """What to run for a run that is trained but has no result."""
-    return f"training is finished and saved; to evaluate it: {how_to_resume(folder, info)}"
 
 
 def how_to_resume(folder: RunFolder, info: RunInfo | None) -> str:
@@ -126,21 +111,21 @@ def how_to_resume(folder: RunFolder, info: RunInfo | None) -> str:
     return f"surefoot resume {folder.path}"
 
 
-def _stopped(folder: RunFolder, info: RunInfo, keeper: Keeper) -> str:
-    saved = f"epoch {keeper.written} is saved" if keeper.written else "no epoch was finished"
-    return f"stopped: {saved}; resume with: {how_to_resume(folder, info)}"
+def _with_saving(phases: dict[str, float], keeper: Keeper) -> dict[str, float]:
+    """Time by phase, with the keeper's added to the trainer's own part in saving."""
+    seconds = {name: float(x) for name, x in phases.items()}
+    return {**seconds, "save": seconds.get("save", 0.0) + keeper.seconds}
 
 
 @contextmanager
-def _writing(folder: RunFolder, info: RunInfo, keeper: Keeper) -> Iterator[None]:
+def _writing(keeper: Keeper, folder: RunFolder, resume: str) -> Iterator[None]:
     """Explain what is saved if a write fails."""
     try:
         yield
     except OSError as error:
         with suppress(OSError):
             keeper.write()  # the previous epoch may fit where the newest did not
-        saved = f"epoch {keeper.written} is saved" if keeper.written else "no epoch was saved yet"
         raise WriteFault(
-            f"{folder.path} cannot be written: {error.strerror or error}. {saved}; once that is "
-            f"fixed, resume with: {how_to_resume(folder, info)}"
+            f"{folder.path} cannot be written: {error.strerror or error}. {keeper.saved}; once "
+            f"that is fixed, resume with: {resume}"
         ) from None

@@ -8,18 +8,18 @@ import json
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from surefoot.core.policy import Policy
-from surefoot.runs.checkpoint import Damaged, plain_number, sync_folder
+from surefoot.runs.checkpoint import PARTIAL, Damaged, Values, plain_number, write_atomically
 
 METRICS = "metrics.csv"
 COUNTS = ("seed", "epoch", "steps", "violations")
-MEASURES = ("reward", "cost", "cost_limit", "seconds")
-"""With the counts, the columns of metrics.csv that every algorithm writes."""
+COLUMNS = (*COUNTS, "reward", "cost", "cost_limit", "seconds")
+"""Columns of metrics.csv that every algorithm writes."""
 LOCK_TIMEOUT = 0.5
 """Seconds to wait for a lock: `is_running` holds it for a moment."""
 
@@ -39,15 +39,12 @@ class RunFolder:
                 raise ValueError(f"out={str(path)!r} exists and is not empty; choose a new folder")
             path.mkdir(parents=True, exist_ok=True)
             return RunFolder(path)
-        stem = f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
-        for number in range(1, 10_000):
-            path = Path("runs") / (stem if number == 1 else f"{stem}-{number}")
-            try:
+        stem = f"runs/{name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        for path in map(Path, (stem, *(f"{stem}-{number}" for number in range(2, 10_000)))):
+            with suppress(FileExistsError):
                 path.mkdir(parents=True)
                 return RunFolder(path)
-            except FileExistsError:
-                continue
-        raise ValueError(f"runs/{stem} and all its numbered variants exist; pass out")
+        raise ValueError(f"{stem} and all its numbered variants exist; pass out")
 
     @property
     def checkpoints(self) -> Path:
@@ -77,12 +74,12 @@ class RunFolder:
         except OSError:
             return False
 
-    def write_json(self, name: str, values: Mapping[str, Any]) -> None:
+    def write_json(self, name: str, values: Values) -> None:
         """Write plain values with their checksum."""
         text = json.dumps({**values, "checksum": _checksum(values)}, indent=1, default=plain_number)
         self.write(name, text.encode())
 
-    def read_json(self, name: str) -> dict[str, Any]:
+    def read_json(self, name: str) -> Values:
         """The values that `write_json` wrote; `Damaged` if their checksum does not match."""
         path = self.path / name
         try:
@@ -124,16 +121,12 @@ class RunFolder:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file atomically: on failure the previous file stays."""
-        partial = self.path / f".{name}.partial"
-        try:
-            with partial.open("wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(self.path / name)
-        finally:
-            partial.unlink(missing_ok=True)
-        sync_folder(self.path)
+
+        def write(file: IO[bytes]) -> str:
+            file.write(data)
+            return name
+
+        write_atomically(self.path, write)
 
 
 def rows_of(metrics: bytes, path: Path) -> list[dict[str, float]]:
@@ -142,14 +135,12 @@ def rows_of(metrics: bytes, path: Path) -> list[dict[str, float]]:
     try:
         for row in csv.DictReader(io.StringIO(metrics.decode(), newline=""), strict=True):
             numbers = {name: float(value) for name, value in row.items()}
-            if not all(math.isfinite(numbers[name]) for name in COUNTS):
+            if not all(math.isfinite(numbers.get(name, 0.0)) for name in COUNTS):
                 raise ValueError
             rows.append(numbers)
     except (ValueError, TypeError, csv.Error):
         raise Damaged(f"{path} is damaged in row {len(rows) + 1}") from None
-    except KeyError as column:
-        raise Damaged(f"{path} is damaged: it has no column {column}") from None
-    missing = [name for name in MEASURES if rows and name not in rows[0]]
+    missing = [name for name in COLUMNS if rows and name not in rows[0]]
     if missing:
         raise Damaged(f"{path} is damaged: it has no column {', '.join(missing)}")
     return rows
@@ -157,7 +148,7 @@ def rows_of(metrics: bytes, path: Path) -> list[dict[str, float]]:
 
 def _is_unused(path: Path) -> bool:
     """Whether a folder holds at most what a run killed at its start leaves behind."""
-    return path.is_dir() and {p.name for p in path.iterdir()} <= {".lock", ".config.json.partial"}
+    return path.is_dir() and {p.name for p in path.iterdir()} <= {".lock", PARTIAL}
 
 
 def _flock(file: IO[str], kind: int, timeout: float) -> bool:
@@ -173,7 +164,7 @@ def _flock(file: IO[str], kind: int, timeout: float) -> bool:
             time.sleep(0.05)
 
 
-def _checksum(values: Mapping[str, Any]) -> str:
+def _checksum(values: Values) -> str:
     """The checksum of all values except `checksum` itself."""
     rest = {name: value for name, value in values.items() if name != "checksum"}
     text = json.dumps(rest, sort_keys=True, default=plain_number)

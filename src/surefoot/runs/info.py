@@ -3,15 +3,16 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from surefoot import __version__
 from surefoot.algorithms.algorithm import ALGORITHMS, Algorithm
-from surefoot.core.config import check, from_dict
+from surefoot.core.config import Count, NonNegative, Range, check, from_dict
 from surefoot.runs.checkpoint import Damaged
-from surefoot.runs.folder import RunFolder
+from surefoot.runs.folder import RunFolder, Values
 
 FORMAT = 2
+Seed = Annotated[int, Range(least=0, most=2**32 - 1)]
 
 
 @dataclass(frozen=True)
@@ -24,17 +25,17 @@ class RunInfo:
     """The task's name, or a reference that makes it again; None if only Python can."""
     task_name: str
     """The task's name, for titles."""
-    task_options: dict[str, Any]
+    task_options: Values
     algorithm: str
     """The algorithm's name, or a reference to it."""
     preset: str
     """The preset whose settings the config started from; `custom` for a config given whole."""
-    seeds: list[int]
+    seeds: list[Seed]
     device: str
     started: str
-    config: dict[str, Any]
+    config: Values
     """The algorithm's config as plain values; see `config_of`."""
-    format: int = FORMAT
+    format: Count = FORMAT
     cost_limits: dict[str, float] = field(default_factory=dict)
     """The limit of each constraint, by name."""
     known: list[str] = field(default_factory=list)
@@ -42,19 +43,16 @@ class RunInfo:
     backend: str | None = None
     command: str = ""
     started_at: float | None = None
-    checkpoint_every: float | None = None
-    keep: int = 2
+    checkpoint_every: NonNegative | None = None
+    keep: Count = 2
     loggers: list[str] = field(default_factory=list)
-    restarts: list[dict[str, Any]] = field(default_factory=list)
+    restarts: list[Values] = field(default_factory=list)
     """Epochs after which environments without a snapshot began new episodes."""
 
     def __post_init__(self) -> None:
         check(self)
-        for name, least in (("keep", 1), ("format", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least {least}")
-        if not self.seeds or not all(0 <= seed < 2**32 for seed in self.seeds):
-            raise ValueError(f"seeds={self.seeds} must be numbers from 0 to 2**32 - 1")
+        if not self.seeds:
+            raise ValueError("seeds=[] must not be empty")
         if not isinstance(self.config.get("steps"), int):
             raise ValueError(f"config.steps={self.config.get('steps')!r} must be a whole number")
 
@@ -68,11 +66,11 @@ class RunInfo:
         """The only limit, or the largest of several."""
         return max(self.cost_limits.values())
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Values:
         return asdict(self)
 
 
-def _from_format_1(values: dict[str, Any]) -> dict[str, Any]:
+def _from_format_1(values: Values) -> Values:
     """Version 0.1.0: no format number, one limit for all constraints, tensorboard as a flag."""
     config = dict(values["config"])
     limit = config.get("cost_limit")
@@ -90,11 +88,11 @@ def _from_format_1(values: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {1: _from_format_1}
+MIGRATIONS: dict[int, Callable[[Values], Values]] = {1: _from_format_1}
 """From each earlier format to the next."""
 
 
-def parse_info(values: dict[str, Any], path: Path) -> RunInfo:
+def parse_info(values: Values, path: Path) -> RunInfo:
     """A RunInfo from the values of a config.json; `Damaged` if they are not those of a run."""
     try:
         required = ("version", "task", "algorithm", "config")

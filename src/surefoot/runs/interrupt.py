@@ -83,20 +83,18 @@ class Interrupt:
         first = time.monotonic()
         with suppress(Exception):  # an error here must not end this thread
             self._on_signal()
-        while (left := first + GRACE - time.monotonic()) > 0:
-            second = self._next(left)
+        while (second := self._next(first + GRACE)) is not None:
             if second == 0:
                 return  # the run ended in time
-            if second and time.monotonic() > first + DEBOUNCE:
+            if time.monotonic() > first + DEBOUNCE:
                 os._exit(128 + second)
         try:
             self._last_resort()
         finally:
             os._exit(128 + number)
 
-    def _next(self, timeout: float | None) -> int | None:
-        """The next signal; 0 if the pipe was closed, None after `timeout` seconds."""
-        end = None if timeout is None else time.monotonic() + timeout
+    def _next(self, end: float | None) -> int | None:
+        """The next signal; 0 if the pipe was closed, None if there is none until `end`."""
         while True:
             left = None if end is None else max(0.0, end - time.monotonic())
             if not select.select([self._pipe[0]], [], [], left)[0]:

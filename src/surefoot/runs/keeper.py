@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from itertools import groupby
 
 import numpy as np
 
@@ -33,10 +33,14 @@ class Keeper:
         self.written: int | None = None
         """The epoch written last."""
         self._folder, self._info, self._metrics, self._scores = folder, info, metrics, scores
-        self._every, self._keep = info.checkpoint_every, info.keep
         self._latest: Checkpoint | None = None
         self._next = 0.0
         self._mutex = threading.Lock()
+
+    @property
+    def saved(self) -> str:
+        """What is on disk, for messages."""
+        return f"epoch {self.written} is saved" if self.written else "no epoch was saved yet"
 
     def take(self, epoch: Epoch, seconds: float) -> None:
         """Copy the state after an epoch; training has taken `seconds` in all."""
@@ -66,25 +70,20 @@ class Keeper:
         self._folder.write_policy(policy)
         self.seconds += time.perf_counter() - start
 
-    def write_if_due(self) -> None:
-        """Write a checkpoint if the last one is old enough."""
-        if time.monotonic() >= self._next:
-            self.write()
-
-    def write(self) -> Path | None:
-        """Write the latest state now, unless it is on disk already."""
+    def write(self, only_if_due: bool = False) -> None:
+        """Write the latest state unless it is on disk, or not yet due if that matters."""
         with self._mutex:
             latest, start = self._latest, time.perf_counter()
-            if latest is None or latest.meta["epoch"] == self.written:
-                return None
-            path = write_checkpoint(self._folder.checkpoints, latest)
-            prune(self._folder.checkpoints, self._keep, self._scores)
+            due = time.monotonic() >= self._next or not only_if_due
+            if latest is None or latest.meta["epoch"] == self.written or not due:
+                return
+            write_checkpoint(self._folder.checkpoints, latest)
+            prune(self._folder.checkpoints, self._info.keep, self._scores)
             self.written = latest.meta["epoch"]
             spent = time.perf_counter() - start
             self.seconds += spent
-            pause = spent / SHARE if self._every is None else self._every
-            self._next = time.monotonic() + pause
-            return path
+            every = self._info.checkpoint_every
+            self._next = time.monotonic() + (spent / SHARE if every is None else every)
 
 
 def score_of(rows: Sequence[Mapping[str, float]]) -> Score | None:
@@ -96,10 +95,8 @@ def score_of(rows: Sequence[Mapping[str, float]]) -> Score | None:
 
 def scores_of(rows: Sequence[Mapping[str, float]]) -> dict[int, Score]:
     """The score of each epoch's policy, from all rows of metrics.csv."""
-    by_epoch: dict[int, list[Mapping[str, float]]] = {}
-    for row in rows:
-        by_epoch.setdefault(int(row["epoch"]), []).append(row)
-    scores = {number - 1: score_of(rows) for number, rows in by_epoch.items()}
+    epochs = groupby(rows, lambda row: int(row["epoch"]))
+    scores = {number - 1: score_of(list(epoch)) for number, epoch in epochs}
     return {number: score for number, score in scores.items() if score is not None}
 
 

@@ -1,63 +1,62 @@
 """Runs on disk: the state of each, and a check of its files."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from math import isnan
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Literal, TypeVar
 
 from surefoot.core.config import check_values
 from surefoot.runs.checkpoint import Damaged, best_of, epoch_of, list_checkpoints, read_checkpoint
 from surefoot.runs.drive import how_to_resume
-from surefoot.runs.folder import METRICS, RunFolder, rows_of
-from surefoot.runs.info import RunInfo, read_info
+from surefoot.runs.folder import METRICS, RunFolder, Values, rows_of
+from surefoot.runs.info import read_info
 from surefoot.runs.keeper import scores_of
 
 EVALUATION = {"episodes": int, "reward": float, "cost": float, "within_limit": float}
 """What the evaluation in result.json holds at least."""
+T = TypeVar("T")
 
 
-class RunState(TypedDict):
-    """A run at a glance, in plain values."""
+@dataclass
+class RunState:
+    """A run at a glance."""
 
     run: str
-    state: Literal["running", "finished", "stopped", "failed", "damaged"]
-    problem: str | None
+    state: Literal["running", "finished", "stopped", "failed", "damaged"] = "stopped"
+    problem: str | None = None
     """Why a run failed, or what is damaged."""
-    task: str | None
-    algorithm: str | None
-    seeds: int
-    epoch: int
-    real_steps: int
+    task: str | None = None
+    algorithm: str | None = None
+    seeds: int = 0
+    epoch: int = 0
+    real_steps: int = 0
     """Real steps so far, of each seed."""
-    steps: int | None
+    steps: int | None = None
     """Real steps requested, of each seed."""
-    reward: float | None
+    reward: float | None = None
     """Mean of the last epoch over seeds; None if no episode ended."""
-    cost: float | None
-    cost_limit: float | None
-    started: str | None
-    started_at: float
+    cost: float | None = None
+    cost_limit: float | None = None
+    started: str | None = None
+    started_at: float = 0.0
 
 
-class SavedEpoch(TypedDict):
-    epoch: int
-    path: str
-
-
+@dataclass
 class RunReport(RunState):
     """A run with all its files checked."""
 
-    config: dict[str, Any] | None
+    config: Values | None = None
     """The values of config.json."""
-    result: dict[str, Any] | None
+    result: Values | None = None
     """The values of result.json."""
-    checkpoints: list[SavedEpoch]
-    """Newest first."""
-    best: int | None
+    checkpoints: list[Values] = field(default_factory=list)
+    """`epoch` and `path` of each, newest first."""
+    best: int | None = None
     """Epoch of the checkpoint whose policy scored best in the epoch after it."""
-    problems: list[str]
+    problems: list[str] = field(default_factory=list)
     """What is damaged."""
-    resume: str
+    resume: str = ""
     """The command that resumes the run."""
 
 
@@ -66,8 +65,8 @@ def list_runs(folder: str | Path = "runs") -> list[RunState]:
     path = Path(folder)
     if not path.is_dir():
         raise ValueError(f"{folder} is not a folder")
-    rows = [describe_run(p) for p in path.iterdir() if is_run(p)]
-    return sorted(rows, key=lambda row: (row["started_at"], row["run"]), reverse=True)
+    states = [describe_run(p) for p in path.iterdir() if is_run(p)]
+    return sorted(states, key=lambda state: (state.started_at, state.run), reverse=True)
 
 
 def is_run(path: Path) -> bool:
@@ -77,37 +76,8 @@ def is_run(path: Path) -> bool:
 
 def describe_run(run: str | Path) -> RunState:
     """A run's state, task, progress and last metrics, without reading its checkpoints."""
-    folder = RunFolder(Path(run))
-    row: RunState = {
-        "run": str(folder.path), "state": "stopped", "problem": None, "task": None,
-        "algorithm": None, "seeds": 0, "epoch": 0, "real_steps": 0, "steps": None, "reward": None,
-        "cost": None, "cost_limit": None, "started": None, "started_at": 0.0,
-    }  # fmt: skip
-    try:
-        row["started_at"] = folder.path.stat().st_mtime
-        info = read_info(folder)
-        row.update(
-            {
-                "task": info.task_name,
-                "algorithm": info.algorithm,
-                "seeds": len(info.seeds),
-                "steps": info.steps,
-                "cost_limit": info.cost_limit,
-                "started": info.started,
-                "started_at": info.started_at or row["started_at"],
-            }
-        )
-        _add_metrics(row, rows_of(folder.metrics_bytes(), folder.path / METRICS))
-        if (folder.path / "result.json").exists():
-            result = read_result(folder)
-            row["state"] = "finished"
-            if "failed" in result:
-                row.update({"state": "failed", "problem": result["failed"]})
-    except (ValueError, OSError) as error:
-        row.update({"state": "damaged", "problem": str(error)})
-    if folder.is_running():
-        row.update({"state": "running", "problem": None})
-    return row
+    report, _ = _read(RunFolder(Path(run)))
+    return RunState(**{f.name: getattr(report, f.name) for f in fields(RunState)})
 
 
 def show_run(run: str | Path) -> RunReport:
@@ -115,46 +85,66 @@ def show_run(run: str | Path) -> RunReport:
     folder = RunFolder(Path(run))
     if not folder.path.is_dir() or not is_run(folder.path):
         raise ValueError(f"{run} is not a run")
-    row = describe_run(run)
-    info, result, problems = _read_records(folder)
+    report, rows = _read(folder)
     paths = list_checkpoints(folder.checkpoints)
-    problems += _checkpoint_problems(folder, paths)
-    if problems and row["state"] != "running":
-        row.update({"state": "damaged", "problem": problems[0]})
-    return RunReport(
-        **row,
-        config=None if info is None else info.to_dict(),
-        result=result,
-        checkpoints=[{"epoch": epoch_of(p), "path": str(p)} for p in paths],
-        best=_best_epoch(folder, paths),
-        problems=problems,
-        resume=how_to_resume(folder, info),
-    )
+    report.problems += _checkpoint_problems(folder, paths)
+    report.checkpoints = [{"epoch": epoch_of(path), "path": str(path)} for path in paths]
+    best = best_of(paths, scores_of(rows))
+    report.best = None if best is None else epoch_of(best)
+    if report.problems and report.state != "running":
+        report.state, report.problem = "damaged", report.problems[0]
+    return report
 
 
-def _read_records(folder: RunFolder) -> tuple[RunInfo | None, dict[str, Any] | None, list[str]]:
-    """config.json, result.json, and what is damaged in them."""
-    info, result, problems = None, None, []
+def _read(folder: RunFolder) -> tuple[RunReport, list[dict[str, float]]]:
+    """What config.json, metrics.csv and result.json hold, and the rows of metrics.csv."""
+    path, problems = folder.path, []
+    report = RunReport(str(path), problems=problems)
+    report.started_at = _attempt(lambda: path.stat().st_mtime, problems) or 0.0
+    info = _attempt(lambda: read_info(folder), problems)
+    rows = _attempt(lambda: rows_of(folder.metrics_bytes(), path / METRICS), problems) or []
+    if (path / "result.json").exists():
+        report.result = _attempt(lambda: read_result(folder), problems)
+        report.state = "finished"
+        if report.result and "failed" in report.result:
+            report.state, report.problem = "failed", report.result["failed"]
+    report.resume = how_to_resume(folder, info)
+    if info is not None:
+        report.task, report.algorithm, report.config = info.task_name, info.algorithm, asdict(info)
+        report.seeds, report.steps, report.started = len(info.seeds), info.steps, info.started
+        report.cost_limit = _attempt(lambda: info.cost_limit, problems)
+        report.started_at = info.started_at or report.started_at
+    if rows:
+        last = [row for row in rows if row["epoch"] == rows[-1]["epoch"]]
+        report.epoch, report.real_steps = int(last[-1]["epoch"]), int(last[-1]["steps"])
+        report.reward, report.cost = _mean(last, "reward"), _mean(last, "cost")
+    if problems:
+        report.state, report.problem = "damaged", problems[0]
+    if folder.is_running():
+        report.state, report.problem = "running", None
+    return report, rows
+
+
+def _attempt(read: Callable[[], T], problems: list[str]) -> T | None:
+    """What is read; None if it cannot be, with the reason added to `problems`."""
     try:
-        info = read_info(folder)
-    except ValueError as error:
+        return read()
+    except (ValueError, OSError) as error:
         problems.append(str(error))
-    if (folder.path / "result.json").exists():
-        try:
-            result = read_result(folder)
-        except ValueError as error:
-            problems.append(str(error))
-    return info, result, problems
+        return None
+
+
+def _mean(rows: Sequence[dict[str, float]], name: str) -> float | None:
+    mean = sum(row[name] for row in rows) / len(rows)
+    return None if isnan(mean) else mean
 
 
 def _checkpoint_problems(folder: RunFolder, paths: Sequence[Path]) -> list[str]:
     """What is damaged in checkpoints, newest first, and in the files that they hold copies of."""
-    metrics, problems, newest = folder.metrics_bytes(), [], True
+    metrics, problems, newest = folder.metrics_bytes(), list[str](), True
     for path in paths:
-        try:
-            checkpoint = read_checkpoint(path)
-        except ValueError as error:
-            problems.append(str(error))
+        checkpoint = _attempt(lambda path=path: read_checkpoint(path), problems)
+        if checkpoint is None:
             continue
         copy = checkpoint.arrays.get("metrics")
         if copy is None:
@@ -163,23 +153,11 @@ def _checkpoint_problems(folder: RunFolder, paths: Sequence[Path]) -> list[str]:
             problems.append(f"{folder.path / METRICS} is damaged")
         newest = False
     if paths:
-        try:
-            folder.read_policy()
-        except ValueError as error:
-            problems.append(str(error))
+        _attempt(folder.read_policy, problems)
     return problems
 
 
-def _best_epoch(folder: RunFolder, paths: Sequence[Path]) -> int | None:
-    try:
-        rows = rows_of(folder.metrics_bytes(), folder.path / METRICS)
-    except Damaged:
-        return None
-    best = best_of(paths, scores_of(rows))
-    return None if best is None else epoch_of(best)
-
-
-def read_result(folder: RunFolder) -> dict[str, Any]:
+def read_result(folder: RunFolder) -> Values:
     """result.json; `Damaged` if its evaluation, if there is one, is incomplete."""
     result = folder.read_json("result.json")
     try:
@@ -189,23 +167,3 @@ def read_result(folder: RunFolder) -> dict[str, Any]:
     except ValueError as error:
         raise Damaged(f"{folder.path / 'result.json'} is damaged: {error}") from None
     return result
-
-
-def _add_metrics(row: RunState, rows: Sequence[dict[str, float]]) -> None:
-    """Add the last epoch's numbers."""
-    if not rows:
-        return
-    last = [r for r in rows if r["epoch"] == rows[-1]["epoch"]]
-
-    def mean(name: str) -> float | None:
-        x = sum(r[name] for r in last) / len(last)
-        return None if isnan(x) else x
-
-    row.update(
-        {
-            "epoch": int(rows[-1]["epoch"]),
-            "real_steps": int(rows[-1]["steps"]),
-            "reward": mean("reward"),
-            "cost": mean("cost"),
-        }
-    )

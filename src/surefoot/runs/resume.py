@@ -6,18 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import jax
+import numpy as np
 
 from surefoot import __version__
 from surefoot.algorithms.collect import environment_seeds
 from surefoot.algorithms.loop import Epoch
 from surefoot.core.config import check_values
-from surefoot.runs.checkpoint import (
-    Checkpoint,
-    Damaged,
-    is_sound,
-    list_checkpoints,
-    newest_sound,
-)
+from surefoot.runs.checkpoint import Checkpoint, Damaged, is_sound, list_checkpoints, newest_sound
 from surefoot.runs.device import DEVICES, device_name
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.info import RunInfo, parse_info, read_info
@@ -74,12 +69,16 @@ def resume(
         setup = recorded_setup(info, folder.path, make_env, known)
         if not sound:
             folder.write_json("config.json", info.to_dict())
-        _restore_files(folder, last, notes)
+        _restore_files(folder, info, last, notes)
+        finished = _finished_steps(folder, notes)
         if last is not None:
-            if _finished(folder, last, notes) and steps is None:
+            if steps is None and finished == int(last.arrays["totals/steps"]):
                 return folder.path
             info = _note_differences(info, last, notes)
-        _put_result_aside(folder, longer=steps is not None)
+        result = folder.path / "result.json"
+        if steps is not None and finished is not None:
+            result.replace(folder.path / f"result-{finished}.json")
+        result.unlink(missing_ok=True)
         return train_to_end(folder, info, setup, last, notes, quiet, on_epoch)
 
 
@@ -96,9 +95,7 @@ def check_checkpoint(last: Checkpoint, folder: RunFolder) -> None:
     """Raise `Damaged` if a checkpoint lacks what every checkpoint holds."""
     try:
         check_values(last.meta, META)
-        for name in ARRAYS:
-            if name not in last.arrays:
-                raise ValueError(f"{name} is missing")
+        check_values(last.arrays, dict.fromkeys(ARRAYS, np.ndarray))
         if last.arrays["totals/steps"].shape != ():
             raise ValueError("totals/steps is not one number")
     except ValueError as error:
@@ -119,14 +116,16 @@ def _read_info(
         return parse_info(last.meta["info"], folder.checkpoints), False
 
 
-def _restore_files(folder: RunFolder, last: Checkpoint | None, notes: list[str]) -> None:
+def _restore_files(
+    folder: RunFolder, info: RunInfo, last: Checkpoint | None, notes: list[str]
+) -> None:
     """Bring metrics.csv and policy.npz to the checkpoint's state; rename damaged checkpoints.
 
     Rows written after the checkpoint will be written again, so metrics.csv is cut back.
     """
     saved = b"" if last is None else last.arrays["metrics"].tobytes()
     present = folder.metrics_bytes()
-    if last is None and present.count(b"\n") > 1 + len(set(_seeds_in(present))):
+    if last is None and present.count(b"\n") > 1 + len(info.seeds):
         raise ValueError(f"no checkpoints found in {folder.path}; cannot resume")
     if not present.startswith(saved):
         notes.append(f"{folder.path / 'metrics.csv'} was damaged; its rows were restored")
@@ -145,10 +144,6 @@ def _restore_files(folder: RunFolder, last: Checkpoint | None, notes: list[str])
         same = False
     if not same:
         folder.write_policy(policy_in(last))
-
-
-def _seeds_in(metrics: bytes) -> list[bytes]:
-    return [line.split(b",", 1)[0] for line in metrics.splitlines()[1:]]
 
 
 def _note_differences(info: RunInfo, last: Checkpoint, notes: list[str]) -> RunInfo:
@@ -175,28 +170,12 @@ def _note_differences(info: RunInfo, last: Checkpoint, notes: list[str]) -> RunI
     return info
 
 
-def _finished(folder: RunFolder, last: Checkpoint, notes: list[str]) -> bool:
-    """Whether the run has a result that belongs to the checkpoint."""
+def _finished_steps(folder: RunFolder, notes: list[str]) -> int | None:
+    """The real steps of a finished run; None if it has no sound result."""
     if not (folder.path / "result.json").exists():
-        return False
+        return None
     try:
-        done = read_result(folder).get("real_steps")
-        return done == int(last.arrays["totals/steps"])
+        return read_result(folder).get("real_steps")
     except Damaged as damage:
         notes.append(f"{damage}; it will be written again")
-        return False
-
-
-def _put_result_aside(folder: RunFolder, longer: bool) -> None:
-    """Remove the result of a run that continues; a longer run keeps it under another name."""
-    path = folder.path / "result.json"
-    if not path.exists():
-        return
-    try:
-        steps = folder.read_json("result.json").get("real_steps")
-    except Damaged:
-        steps = None
-    if longer and steps is not None:
-        path.replace(folder.path / f"result-{steps}.json")
-    else:
-        path.unlink()
+        return None

@@ -1,23 +1,20 @@
 """`Setup`: what a run trains on and with, resolved from a request or from a run's record."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from surefoot.algorithms.algorithm import (
-    ALGORITHMS,
-    Algorithm,
-    algorithm_of,
-    register_algorithm,
-)
+from surefoot.algorithms.algorithm import ALGORITHMS, Algorithm, algorithm_of, register_algorithm
 from surefoot.algorithms.collect import uses_state
 from surefoot.algorithms.trainer import Problem
 from surefoot.core.config import changed, did_you_mean
 from surefoot.core.registry import absolute_reference
 from surefoot.core.spaces import action_spec
+from surefoot.envs.base import TaskEnv
 from surefoot.envs.task import BLACK_BOX, Task, find_task
+from surefoot.runs.folder import Values
 from surefoot.runs.info import RunInfo, config_of
 from surefoot.world.black_box import BlackBox
 from surefoot.world.model import TaskModel
@@ -37,34 +34,39 @@ class Setup:
     """A task with its options, an algorithm with its config, and the seeds."""
 
     task: Task
-    options: dict[str, Any]
+    options: Values
     algorithm: Algorithm
     config: Any
     seeds: tuple[int, ...]
     make_model: MakeModel | None = None
     """A user's own model, instead of the task's."""
 
-    def make_envs(self, n: int, **more: Any) -> Any:
+    def make_envs(self, n: int) -> TaskEnv:
         """n environments; their observation is the one that the config names."""
-        options = {**self.options, **more}
+        options = dict(self.options)
         sees = self.algorithm.sees(self.config)
         if sees in self.task.observations:
             options.setdefault("observation", sees)
         return self.task.make(n, **options)
 
-    def problem(self, env: Any, environments: int) -> Problem:
+    def problem(self, env: TaskEnv, environments: int) -> Problem:
         """What the algorithm must know of environments."""
+        if not env.max_episode_steps:
+            raise ValueError(
+                "max_episode_steps=None: the environment has no time limit; wrap it in "
+                "gymnasium.wrappers.TimeLimit or give it an attribute `max_episode_steps`"
+            )
         return Problem(
             self.seeds,
             environments,
-            episode_steps(env),
+            env.max_episode_steps,
             env.single_observation_space.shape[0],
             action_spec(env.single_action_space),
             tuple(env.cost_names),
             self.model(env) if self.algorithm.uses_model else None,
         )
 
-    def model(self, env: Any) -> TaskModel:
+    def model(self, env: TaskEnv) -> TaskModel:
         """The task model that the config names, or the user's own."""
         if self.make_model is not None:
             return self.make_model(env)
@@ -88,12 +90,7 @@ def new_setup(
 ) -> Setup:
     """Resolve and check a request, before anything is created."""
     task = find_task(source, cost)
-    if algorithm is None:
-        chosen = algorithm_of(config)
-    elif isinstance(algorithm, Algorithm):
-        chosen = _registered(algorithm)
-    else:
-        chosen = ALGORITHMS[algorithm]
+    chosen = algorithm_of(config) if algorithm is None else _registered(algorithm)
     if config is None:
         config = chosen.preset(preset, task, device)
     elif not isinstance(config, chosen.config):
@@ -101,16 +98,15 @@ def new_setup(
             f"algorithm={chosen.name!r} contradicts config={type(config).__name__}, which is for "
             f"{algorithm_of(config).name}"
         )
-    changes = dict(changes)
-    if cost_limit is not None:
-        changes["cost_limit"] = ()  # resolved by name below
-    config = changed(config, changes)
+    # A cost limit that is given is resolved by name below.
+    config = changed(config, {**changes, **({} if cost_limit is None else {"cost_limit": ()})})
     chosen.check(config)
     options = dict(options)
     if callable(cost):  # cannot be recorded
         task = replace(task, reference=None)
-    elif cost is not None:
-        options["cost"] = _absolute_cost(cost)
+    elif cost is not None:  # references must hold from any working directory
+        one = isinstance(cost, str)
+        options["cost"] = absolute_reference(cost) if one else [*map(absolute_reference, cost)]
     setup = Setup(task, options, chosen, config, tuple(seeds), make_model)
     _check_options(setup)
     env = setup.make_envs(1)
@@ -123,8 +119,10 @@ def new_setup(
     return setup
 
 
-def _registered(algorithm: Algorithm) -> Algorithm:
-    """An algorithm that is registered, as a run records only its name."""
+def _registered(algorithm: str | Algorithm) -> Algorithm:
+    """The algorithm of a name, or one that is then registered: a run records only its name."""
+    if isinstance(algorithm, str):
+        return ALGORITHMS[algorithm]
     if algorithm.name not in ALGORITHMS:
         return register_algorithm(algorithm)
     if ALGORITHMS[algorithm.name] is not algorithm:
@@ -148,10 +146,8 @@ def recorded_setup(
         task = find_task(make_env or str(info.task))
     except ValueError as error:
         raise ValueError(f"{path}: its task cannot be made: {error}") from error
-    return Setup(
-        task, dict(info.task_options), ALGORITHMS[info.algorithm], config, tuple(info.seeds),
-        make_model,
-    )  # fmt: skip
+    algorithm = ALGORITHMS[info.algorithm]
+    return Setup(task, info.task_options, algorithm, config, tuple(info.seeds), make_model)
 
 
 def limits_by_name(
@@ -168,10 +164,9 @@ def limits_by_name(
             raise ValueError(
                 f"cost_limit: {task} has no limit for {', '.join(missing)}; pass cost_limit"
             )
-        values: Any = [limits[name] for name in names]
-    else:
-        values = [limits] if isinstance(limits, Real) else limits
-    if isinstance(values, str) or not all(isinstance(value, Real) for value in values):
+        limits = [limits[name] for name in names]
+    values = list(limits) if isinstance(limits, Iterable) else [limits]
+    if not all(isinstance(value, Real) for value in values):
         raise ValueError(f"cost_limit={limits!r} must be numbers")
     values = tuple(map(float, values))
     if len(values) == 1:
@@ -183,36 +178,19 @@ def limits_by_name(
     return values
 
 
-def _absolute_cost(cost: str | Sequence[str]) -> str | list[str]:
-    """A cost to record: references hold from any working directory."""
-    return absolute_reference(cost) if isinstance(cost, str) else [*map(absolute_reference, cost)]
-
-
-def episode_steps(env: Any) -> int:
-    """The environments' time limit."""
-    if not env.max_episode_steps:
-        raise ValueError(
-            "max_episode_steps=None: the environment does not tell its time limit; wrap it in "
-            "gymnasium.wrappers.TimeLimit or give it an attribute `max_episode_steps`"
-        )
-    return env.max_episode_steps
-
-
 def _check_options(setup: Setup) -> None:
     """Check that options, observation and model fit together."""
     for name in RESERVED:
         if name in setup.options:
             raise ValueError(f"{name}={setup.options[name]!r} is not an option of a task")
+    field = "model" if setup.algorithm.uses_model else "observation"
+    if field == "model" and setup.make_model is not None:
+        return
     sees = setup.algorithm.sees(setup.config)
-    if setup.algorithm.uses_model:
-        if setup.make_model is not None:
-            return
-        setup.task.check_model(sees)
-    else:
-        setup.task.check_observation(sees)
+    check = setup.task.check_model if field == "model" else setup.task.check_observation
+    check(sees)
     given = setup.options.get("observation", sees)
     if given != sees and sees in setup.task.observations:
-        field = "model" if setup.algorithm.uses_model else "observation"
         raise ValueError(
             f"the task option observation={given!r} contradicts {field}={sees!r} of the config; "
             f"leave it out"

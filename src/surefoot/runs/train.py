@@ -1,42 +1,33 @@
 """Train: from a task and an algorithm to a run folder with a result."""
 
-import math
 import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import jax
 
 from surefoot import __version__
 from surefoot.algorithms import loop
 from surefoot.algorithms.algorithm import CUSTOM, DEFAULT, Algorithm
-from surefoot.algorithms.collect import Actor, Generators, draw_from
-from surefoot.algorithms.evaluation import evaluate
-from surefoot.algorithms.loop import Epoch, Training
-from surefoot.algorithms.planning import PlannedActor
-from surefoot.algorithms.seeds import seed_keys
-from surefoot.core.config import to_dict
+from surefoot.algorithms.loop import Epoch
+from surefoot.core.config import Range, check_values, to_dict
 from surefoot.core.registry import absolute_reference
 from surefoot.core.snapshot import Saved
+from surefoot.runs.acting import EVALUATION_EPISODES, EVALUATION_SEED, PLANNED_EPISODES, Acting
 from surefoot.runs.checkpoint import Checkpoint
 from surefoot.runs.device import device_name
-from surefoot.runs.drive import WriteFault, drive, how_to_finish
+from surefoot.runs.drive import WriteFault, drive, how_to_resume
 from surefoot.runs.folder import RunFolder
-from surefoot.runs.info import RunInfo
+from surefoot.runs.info import RunInfo, Seed
 from surefoot.runs.interrupt import stop_at_once
 from surefoot.runs.loggers import check_loggers
 from surefoot.runs.setup import CostLimits, MakeModel, Setup, new_setup
 
-EVALUATION_EPISODES = 50
-PLANNED_EPISODES = 10
-"""If every step is planned."""
-EVALUATION_SEED = 10_000_000
-"""Added to the seeds, so that evaluation meets other episodes than training."""
-MOST_SEEDS = 10_000
+Seeds = Annotated[int, Range(least=1, most=10_000)]
 
 
 def train(
@@ -82,7 +73,7 @@ def train(
         quiet: Show no progress.
         **changes: Settings to change: `steps=30_000`, `ppo={"clip": 0.1}`, `**{"ppo.clip": 0.1}`.
     """
-    _check_run(seeds, seed, checkpoint_every, keep)
+    check_values({"seeds": seeds, "seed": seed}, {"seeds": Seeds, "seed": Seed})
     check_loggers(loggers)
     if algorithm is None and config is None:
         algorithm = DEFAULT
@@ -136,8 +127,13 @@ def train_to_end(
     training = loop.begin(setup.algorithm, setup.config, problem, env, saved)
     result = drive(folder, info, loop.epochs(training), last, notes, quiet, on_epoch)
     result |= {"known": known, "device": device_name()}
-    with stop_at_once(f"stopped: {how_to_finish(folder, info)}"):
-        evaluation = _evaluate(setup, training)
+    plans, trainer = setup.algorithm.plans, training.trainer
+    todo = f"training is finished and saved; to evaluate it: {how_to_resume(folder, info)}"
+    with stop_at_once(f"stopped: {todo}"):
+        evaluation = Acting(
+            setup, trainer.policy(), PLANNED_EPISODES if plans else EVALUATION_EPISODES,
+            EVALUATION_SEED, planning=trainer.planning() if plans else None,
+        ).evaluate()  # fmt: skip
     if "plan" in evaluation:
         result["plans_per_second"] = evaluation["plan"].pop("plans_per_second")
     result["evaluation"] = evaluation
@@ -146,43 +142,6 @@ def train_to_end(
     except OSError as error:
         raise WriteFault(
             f"{folder.path / 'result.json'} cannot be written: {error.strerror or error}. Once "
-            f"that is fixed: {how_to_finish(folder, info)}"
+            f"that is fixed: {todo}"
         ) from None
     return folder.path
-
-
-def _evaluate(setup: Setup, training: Training) -> dict[str, Any]:
-    """Evaluate what was trained on fresh episodes, with the state in memory; see `use.evaluate`."""
-    plans = setup.algorithm.plans
-    episodes = PLANNED_EPISODES if plans else EVALUATION_EPISODES
-    env = setup.make_envs(len(setup.seeds) * episodes)
-    planned: list[PlannedActor] = []
-
-    def make_actor(rngs: Generators, steps: int) -> Actor:
-        policy = draw_from(training.trainer.policy(), rngs, episodes, steps)
-        planning = training.trainer.planning()
-        if not plans or planning is None or planning.config is None:
-            return policy
-        keys = seed_keys([(EVALUATION_SEED + s) % 2**32 for s in setup.seeds])
-        problem = replace(training.problem, environments=episodes)
-        planned.append(PlannedActor(planning.config, problem, planning, "look-ahead", policy, keys))
-        return planned[0]
-
-    evaluation = evaluate(
-        env, make_actor, setup.seeds, episodes, EVALUATION_SEED, setup.config.cost_limit,
-        model=training.problem.model if plans else None,
-    )  # fmt: skip
-    plan = {"plan": planned[0].to_dict()} if planned else {}
-    return {**evaluation.to_dict(), **plan}
-
-
-def _check_run(seeds: Any, seed: Any, checkpoint_every: Any, keep: Any) -> None:
-    """Check the arguments that are not part of a config."""
-    if not (isinstance(seeds, int) and 1 <= seeds <= MOST_SEEDS):
-        raise ValueError(f"seeds={seeds} must be a whole number from 1 to {MOST_SEEDS}")
-    if not (isinstance(seed, int) and 0 <= seed <= 2**32 - seeds):
-        raise ValueError(f"seed={seed} must be a whole number from 0 to 2**32 - {seeds}")
-    if checkpoint_every is not None and not 0 <= checkpoint_every < math.inf:
-        raise ValueError(f"checkpoint_every={checkpoint_every} must be at least 0 seconds")
-    if not (isinstance(keep, int) and keep >= 1):
-        raise ValueError(f"keep={keep} must be a whole number of at least 1")

@@ -8,8 +8,10 @@ import numpy as np
 
 from surefoot.algorithms.collect import Collector, draw_from
 from surefoot.algorithms.experience import Experience
-from surefoot.runs.setup import MakeEnv, MakeModel, episode_steps
-from surefoot.runs.train import EVALUATION_SEED
+from surefoot.core.config import Count, NonNegativeInt, check_values
+from surefoot.runs.acting import EVALUATION_SEED
+from surefoot.runs.folder import Values
+from surefoot.runs.setup import MakeEnv, MakeModel
 from surefoot.use.run import load_model
 from surefoot.world.diagnostics import LEVELS, Diagnostic, RealSteps, Trial
 
@@ -17,7 +19,7 @@ from surefoot.world.diagnostics import LEVELS, Diagnostic, RealSteps, Trial
 class Diagnosis(NamedTuple):
     """What a model predicts of fresh real episodes."""
 
-    values: dict[str, Any]
+    values: Values
     """Plain values; see `diagnose`."""
     trials: list[Trial]
     """One for each seed."""
@@ -51,20 +53,16 @@ def diagnose(
     learned = load_model(run, "diagnose", make_env, known)
     info, setup = learned.info, learned.setup
     length = learned.planning.horizon if horizon is None else horizon
-    for name, value, least in (
-        ("episodes", episodes, 1),
-        ("horizon", length, 1),
-        ("seed", seed, 0),
-    ):
-        if value < least:
-            raise ValueError(f"{name}={value} must be at least {least}")
+    check_values(
+        {"episodes": episodes, "horizon": length, "seed": seed},
+        {"episodes": Count, "horizon": Count, "seed": NonNegativeInt},
+    )
     env = setup.make_envs(len(info.seeds) * episodes)
     problem = setup.problem(env, episodes)
     model, actions = problem.task_model, problem.actions
     collector = Collector(env, [seed + s for s in info.seeds], episodes, model)
-    steps = episode_steps(env)
-    actor = draw_from(learned.trainer.policy(), collector.rngs, episodes, steps)
-    seen = collector.collect(actor, actions, steps)
+    actor = draw_from(learned.policy, collector.rngs, episodes, problem.episode_steps)
+    seen = collector.collect(actor, actions, problem.episode_steps)
     diagnostic = Diagnostic(model, actions, length)
     trials = []
     for s, number in enumerate(info.seeds):
@@ -97,36 +95,29 @@ def diagnose(
 def real_steps(experience: Experience, s: int) -> RealSteps:
     """The real steps of seed number s, as the model takes them."""
     before, after = experience.records
-    return RealSteps(
-        before[s],
-        experience.action[s],
-        experience.reward[s],
-        experience.cost[s],
-        after[s],
-        experience.terminated[s],
-        experience.ended[s],
-    )
+    parts = (
+        before, experience.action, experience.reward, experience.cost, after,
+        experience.terminated, experience.ended,
+    )  # fmt: skip
+    return RealSteps(*(part[s] for part in parts))
 
 
 def steps_shown(horizon: int) -> list[int]:
     """1, 2, 5, 10, 20, 40, 80 … and the horizon itself."""
-    shown, step = [1, 2, 5], 10
-    while step < horizon:
-        shown.append(step)
-        step *= 2
-    return sorted({min(s, horizon) for s in [*shown, horizon]})
+    shown = [1, 2, 5, *(10 * 2**i for i in range(horizon.bit_length()))]
+    return [*(step for step in shown if step < horizon), horizon]
 
 
-def _numbers(trial: Trial, steps: list[int]) -> dict[str, Any]:
+def _numbers(trial: Trial, steps: list[int]) -> Values:
     """A trial's results; NaN where nothing could be compared."""
     one, at = trial.one, np.asarray(steps) - 1
-    levels = {f"coverage_{100 * level:.0f}": i for i, level in enumerate(LEVELS)}
+    coverage = {
+        f"coverage_{100 * level:.0f}": one.calibration.coverage[i] for i, level in enumerate(LEVELS)
+    }
     return {
         "one_step": {
-            "rmse": one.rmse,
-            "share": one.share,
-            "loss": one.loss,
-            **{name: one.calibration.coverage[i] for name, i in levels.items()},
+            **{name: getattr(one, name) for name in ("rmse", "share", "loss")},
+            **coverage,
             "chi2": one.calibration.chi2,
         },
         "binary": {
@@ -150,7 +141,7 @@ def _numbers(trial: Trial, steps: list[int]) -> dict[str, Any]:
     }
 
 
-def _mean(*values: Any) -> np.ndarray:
+def _mean(*values: np.ndarray) -> np.ndarray:
     """Means over seeds, without those that could not be compared."""
     known = ~np.isnan(values)
     total, count = np.sum(values, 0, where=known), known.sum(0)

@@ -1,5 +1,6 @@
 """Film an episode of a run, as it acts in `evaluate`: with its planner, if it has one."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -7,10 +8,8 @@ from surefoot.algorithms.collect import Collector
 from surefoot.algorithms.planning import Mode
 from surefoot.core.spaces import action_spec
 from surefoot.envs.render.film import Filmed, check_film, film_env
-from surefoot.runs.folder import RunFolder
-from surefoot.runs.info import read_info
 from surefoot.use.evaluate import acting_in
-from surefoot.use.run import plans_itself
+from surefoot.use.run import plan_of
 
 
 def film_run(
@@ -26,14 +25,12 @@ def film_run(
 ) -> Path:
     """Film seed number `which` of a run, in the first episode it would meet in `evaluate`."""
     check_film(steps, every, size)
-    if plan is None and plans_itself(run):
-        plan = "look-ahead"
-    acting = acting_in(run, 1, seed, plan=plan, which=which)
-    if not hasattr(acting.env, "scene"):
-        acting = acting_in(run, 1, seed, plan=plan, which=which, render_mode="rgb_array")
-    env = acting.env
+    acting = acting_in(run, 1, seed, plan=plan or plan_of(run), which=which)
+    if not hasattr(acting.env, "scene"):  # it draws itself
+        acting = replace(acting, render_mode="rgb_array")
+    env, setup = acting.env, acting.setup
     length = steps or env.max_episode_steps
-    collector = Collector(env, [seed + s for s in acting.seeds], 1, acting.model)
+    collector = Collector(env, [seed + s for s in setup.seeds], 1, acting.model)
     actor = acting.make_actor(collector.rngs, length)
     actions, clock = action_spec(env.single_action_space), iter(range(length))
 
@@ -42,5 +39,5 @@ def film_run(
         reward, cost = float(taken.reward.sum()), float(taken.cost.sum())
         return Filmed(reward, cost, bool(taken.ended.any()))
 
-    limit, title = sum(acting.cost_limits), read_info(RunFolder(Path(run))).task_name
+    limit, title = sum(setup.config.cost_limit), setup.task.name
     return film_env(env, step, path, view, steps, every, size, limit, title)

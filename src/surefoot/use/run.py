@@ -1,27 +1,18 @@
-"""A run read back: its setup, policies and, if it has one, its learned model."""
+"""A run read back: its policies and, if it has one, its learned model."""
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from surefoot.algorithms.trainer import Planning, Problem, Trainer
+from surefoot.algorithms.planning import Mode
+from surefoot.algorithms.trainer import Planning
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved
 from surefoot.runs.checkpoint import Checkpoint, newest_sound
 from surefoot.runs.folder import RunFolder
-from surefoot.runs.info import RunInfo, parse_info, read_info
+from surefoot.runs.info import RunInfo, algorithm_of, parse_info, read_info
 from surefoot.runs.resume import check_checkpoint
 from surefoot.runs.setup import MakeEnv, MakeModel, Setup, recorded_setup
-
-
-class Run(NamedTuple):
-    """A run on disk with its policies."""
-
-    path: Path
-    info: RunInfo
-    setup: Setup
-    policy: Policy
-    """Of all seeds."""
 
 
 class LearnedModel(NamedTuple):
@@ -30,18 +21,8 @@ class LearnedModel(NamedTuple):
     checkpoint: Checkpoint
     info: RunInfo
     setup: Setup
-    trainer: Trainer
+    policy: Policy
     planning: Planning
-
-
-def load_run(
-    run: str | Path, make_env: MakeEnv | None = None, make_model: MakeModel | None = None
-) -> Run:
-    """A finished or running run. `make_env` is needed if the run does not record its task."""
-    folder = RunFolder(Path(run))
-    info = read_info(folder)
-    return Run(folder.path, info, recorded_setup(info, folder.path, make_env, make_model),
-               load_policies(folder, info))  # fmt: skip
 
 
 def load_policies(folder: RunFolder, info: RunInfo) -> Policy:
@@ -58,25 +39,22 @@ def load(run: str | Path, which: int = 0) -> Policy:
     """The numpy policy of a run's seed number `which`, counted from 0."""
     folder = RunFolder(Path(run))
     info = read_info(folder)
-    check_which(run, info, which)
+    check_which(run, len(info.seeds), which)
     return load_policies(folder, info).seed(which)
 
 
-def check_which(run: str | Path, info: RunInfo, which: int) -> None:
-    """Raise a ValueError if the run has no seed of that number."""
-    count = len(info.seeds)
+def check_which(run: str | Path, count: int, which: int) -> None:
+    """Raise a ValueError if a run of `count` seeds has no seed of that number."""
     if not 0 <= which < count:
         raise ValueError(f"which={which} must be from 0 to {count - 1}: {run} has {count} seeds")
 
 
-def plans_itself(run: str | Path) -> bool:
-    """Whether a run acts by planning, so that its policy alone is not what was trained."""
-    from surefoot.runs.info import algorithm_of
-
+def plan_of(run: str | Path) -> Mode | None:
+    """How a run plans by itself, so that its policy alone is not what was trained."""
     try:
-        return algorithm_of(read_info(RunFolder(Path(run)))).plans
+        return "look-ahead" if algorithm_of(read_info(RunFolder(Path(run)))).plans else None
     except (ValueError, OSError):  # reported by the caller
-        return False
+        return None
 
 
 def load_model(
@@ -96,27 +74,23 @@ def load_model(
     check_checkpoint(last, folder)
     info = parse_info(last.meta["info"], folder.checkpoints)
     setup = recorded_setup(info, folder.path, make_env, make_model)
-    if not setup.algorithm.uses_model:
+    algorithm = setup.algorithm
+    if not algorithm.uses_model:
         raise ValueError(
-            f"{run} has no model to {purpose}: {setup.algorithm.title} does not learn one; use a "
-            f"run of mbppo-lagrangian or safe-loop"
+            f"{run} has no model to {purpose}: {algorithm.title} does not learn one; use a run of "
+            f"mbppo-lagrangian or safe-loop"
         )
-    problem = _problem(setup)
-    if list(problem.task_model.known) != info.known:
+    problem = setup.problem(setup.make_envs(1), 1)
+    known = list(problem.task_model.known)
+    if known != info.known:
         raise ValueError(
-            f"known: the model of {run} knows {info.known}, not "
-            f"{list(problem.task_model.known)}; pass what was given to train"
+            f"known: the model of {run} knows {info.known}, not {known}; pass what was given to "
+            f"train"
         )
-    trainer = setup.algorithm.trainer(setup.config, problem)
-    saved = Saved(last.arrays)
-    trainer.restore(saved.under("trainer"), int(last.arrays["totals/steps"]), data=False)
+    environments = algorithm.environments(setup.config, problem.episode_steps)
+    trainer = algorithm.trainer(setup.config, replace(problem, environments=environments))
+    saved = Saved(last.arrays).under("trainer")
+    trainer.restore(saved, int(last.arrays["totals/steps"]), data=False)
     planning = trainer.planning()
     assert planning is not None
-    return LearnedModel(last, info, setup, trainer, planning)
-
-
-def _problem(setup: Setup) -> Problem:
-    env: Any = setup.make_envs(1)
-    problem = setup.problem(env, 1)
-    environments = setup.algorithm.environments(setup.config, problem.episode_steps)
-    return replace(problem, environments=environments)
+    return LearnedModel(last, info, setup, trainer.policy(), planning)

@@ -171,7 +171,7 @@ class _SyncAdapter(Adapted):
         self._obs, self._seed = state["obs"].copy(), None
         self._episode[:], self._t[:] = state["episode"], state["t"]
 
-    def render(self) -> tuple[np.ndarray, ...]:  # type: ignore[override]
+    def render(self) -> tuple[Any, ...]:  # type: ignore[override]
         return tuple(env.render() for env in self.envs)
 
     def close_extras(self, **kwargs: Any) -> None:

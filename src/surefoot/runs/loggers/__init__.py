@@ -4,12 +4,14 @@ A logger is a class with the methods of `Logger`. Add one in one file: register 
 in the group `surefoot.loggers`, or name it by reference: `--loggers path/to/file.py:MyLogger`.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
+from math import isfinite
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from surefoot.algorithms.loop import Epoch
+from surefoot.algorithms.loop import Epoch, Row
 from surefoot.core.registry import Registry
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.info import RunInfo
@@ -46,11 +48,29 @@ def register_logger(name: str, logger: type) -> type:
     return LOGGERS.register(name, logger)
 
 
+def check_extra(name: str) -> None:
+    """Raise a ValueError if the package of an extra is not installed."""
+    try:
+        import_module(name)
+    except ImportError:
+        raise ValueError(
+            f"logger={name!r} needs an extra: pip install 'surefoot[{name}]'"
+        ) from None
+
+
+def scalars(row: Row) -> dict[str, float]:
+    """The finite metrics of a row, each by its name and seed."""
+    return {
+        f"{name}/seed_{row['seed']}": float(value)
+        for name, value in row.items()
+        if name not in ("seed", "steps") and isfinite(value)
+    }
+
+
 def check_loggers(names: Sequence[str]) -> None:
     """Raise a ValueError if a logger is unknown, cannot be imported or lacks a method."""
     for name in names:
-        logger: Any = LOGGERS[name]
-        methods = ("epoch", "message", "close")
+        logger, methods = LOGGERS[name], ("epoch", "message", "close")
         missing = [m for m in methods if not callable(getattr(logger, m, None))]
         if missing:
             raise ValueError(f"logger={name!r} has no method {', '.join(missing)}")
@@ -82,16 +102,14 @@ class Loggers:
         self.close()
 
     def epoch(self, epoch: Epoch) -> None:
+        """Log an epoch everywhere."""
         self._console.epoch(epoch)
-        for name, logger in self._loggers.items():
-            with _named(name):
-                logger.epoch(epoch)
+        self._each(lambda logger: logger.epoch(epoch))
 
     def message(self, text: str) -> None:
+        """Log a message everywhere."""
         self._console.message(text)
-        for name, logger in self._loggers.items():
-            with _named(name):
-                logger.message(text)
+        self._each(lambda logger: logger.message(text))
 
     def close(self) -> None:
         """Close all; one that fails is reported and does not stop the run."""
@@ -101,6 +119,11 @@ class Loggers:
             except Exception as error:
                 self._console.message(f"warning: logger={name!r} cannot be closed: {error}")
         self._console.close()
+
+    def _each(self, call: Callable[[Logger], None]) -> None:
+        for name, logger in self._loggers.items():
+            with _named(name):
+                call(logger)
 
 
 @contextmanager

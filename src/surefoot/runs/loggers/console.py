@@ -3,8 +3,9 @@
 import os
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -29,17 +30,14 @@ class _Stdout:
         self._file = sys.stdout
 
     def write(self, text: str) -> None:
-        with self._lenient():
-            self._file.write(text)
+        self._try(lambda: self._file.write(text))
 
     def flush(self) -> None:
-        with self._lenient():
-            self._file.flush()
+        self._try(self._file.flush)
 
-    @contextmanager
-    def _lenient(self) -> Iterator[None]:
+    def _try(self, act: Callable[[], object]) -> None:
         try:
-            yield
+            act()
         except UnicodeError:
             pass
         except (OSError, ValueError):  # the reader has gone, the disk is full, or it was closed
@@ -79,7 +77,7 @@ class ConsoleLogger:
 
     def epoch(self, epoch: Epoch) -> None:
         """Show one more epoch: means over seeds."""
-        means = _Means(epoch)
+        means = _means(epoch)
         within = means["cost"] <= means["cost_limit"]
         columns = {
             "epoch": f"{epoch.number}/{epoch.total}",
@@ -87,13 +85,10 @@ class ConsoleLogger:
             "reward": f"{means['reward']:.2f}",
             "cost": f"{means['cost']:.1f} {'≤' if within else '>'} {means['cost_limit']:g}",
         }
-        columns |= {
-            title: template.format_map(means) for title, template in self._algorithm.columns.items()
-        }
-        columns |= {
-            "violations": f"{means['violations']:.0f}",
-            "time": f"{time.perf_counter() - self._start:.0f} s",
-        }
+        for title, template in self._algorithm.columns.items():
+            columns[title] = template.format_map(means)
+        columns["violations"] = f"{means['violations']:.0f}"
+        columns["time"] = f"{time.perf_counter() - self._start:.0f} s"
         phases = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in epoch.seconds.items())
         line = "  ".join(f"{name} {value}" for name, value in columns.items())
         self._write_log(f"{line}  ({phases})")
@@ -133,14 +128,9 @@ class ConsoleLogger:
         return table
 
 
-class _Means(dict[str, float]):
+def _means(epoch: Epoch) -> defaultdict[str, float]:
     """Means over seeds of an epoch's metrics; NaN for one that is missing."""
-
-    def __init__(self, epoch: Epoch):
-        names = epoch.metrics[0]
-        super().__init__(
-            {name: float(np.mean([row[name] for row in epoch.metrics])) for name in names}
-        )
-
-    def __missing__(self, name: str) -> float:
-        return float("nan")
+    means = {
+        name: float(np.mean([row[name] for row in epoch.metrics])) for name in epoch.metrics[0]
+    }
+    return defaultdict(lambda: float("nan"), means)

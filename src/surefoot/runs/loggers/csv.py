@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Sequence
 
-from surefoot.algorithms.loop import Epoch, Row
+from surefoot.algorithms.loop import Row
 from surefoot.runs.folder import METRICS, RunFolder
 
 
@@ -18,15 +18,8 @@ class CsvLogger:
     def __init__(self, folder: RunFolder, content: bytes | None = None):
         """`content` is what the file holds so far; it is read if not given."""
         self._folder = folder
-        self._content = folder.metrics_bytes() if content is None else content
-
-    @property
-    def content(self) -> bytes:
+        self.content = folder.metrics_bytes() if content is None else content
         """Everything written so far."""
-        return self._content
-
-    def epoch(self, epoch: Epoch) -> None:
-        self.append(epoch.metrics)
 
     def append(self, rows: Sequence[Row]) -> None:
         """Add rows, with the columns in the order of the first row ever written."""
@@ -34,24 +27,23 @@ class CsvLogger:
         self.restore()
         with (self._folder.path / METRICS).open("ab") as file:
             file.write(text)
-        self._content += text
+        self.content += text
 
     def restore(self) -> None:
         """Write the file again if it is not what was written."""
-        if self._folder.metrics_bytes() != self._content:
-            self._folder.write(METRICS, self._content)
+        if self._folder.metrics_bytes() != self.content:
+            self._folder.write(METRICS, self.content)
 
     def _encode(self, rows: Sequence[Row]) -> bytes:
-        header = self._content.partition(b"\n")[0].decode()
+        header = self.content.partition(b"\n")[0].decode()
         columns = next(csv.reader([header]), [])
         new = list(rows[0])
         if columns and set(columns) != set(new):
-            added, removed = set(new) - set(columns), set(columns) - set(new)
+            added = ", ".join(sorted(set(new) - set(columns))) or "none"
+            removed = ", ".join(sorted(set(columns) - set(new))) or "none"
             raise ValueError(
                 f"{self._folder.path / METRICS} has other columns than this version writes (added: "
-                f"{', '.join(sorted(added)) or 'none'}; removed: "
-                f"{', '.join(sorted(removed)) or 'none'}); resume with the version that started "
-                f"the run"
+                f"{added}; removed: {removed}); resume with the version that started the run"
             )
         text = io.StringIO(newline="")
         writer = csv.DictWriter(text, columns or new)

@@ -1,12 +1,12 @@
 """Weights & Biases: one W&B run per Surefoot run; metrics by seed over real steps."""
 
 import hashlib
+from functools import partial
 from pathlib import Path
-
-import numpy as np
 
 from surefoot.algorithms.loop import Epoch
 from surefoot.runs.info import RunInfo
+from surefoot.runs.loggers import check_extra, scalars
 
 
 class WandbLogger:
@@ -16,8 +16,9 @@ class WandbLogger:
     continues the same W&B run.
     """
 
+    check = staticmethod(partial(check_extra, "wandb"))
+
     def __init__(self, folder: Path, info: RunInfo):
-        self.check()
         import wandb
 
         name = f"{folder.resolve()} {info.started_at}"
@@ -31,23 +32,8 @@ class WandbLogger:
             settings=wandb.Settings(silent=True, console="off"),
         )
 
-    @staticmethod
-    def check() -> None:
-        """Raise a ValueError if W&B is not installed."""
-        try:
-            import wandb  # noqa: F401
-        except ImportError:
-            raise ValueError(
-                "logger='wandb' needs an extra: pip install 'surefoot[wandb]'"
-            ) from None
-
     def epoch(self, epoch: Epoch) -> None:
-        values = {
-            f"{name}/seed_{row['seed']}": value
-            for row in epoch.metrics
-            for name, value in row.items()
-            if name not in ("seed", "steps") and np.isfinite(value)
-        }
+        values = {tag: x for row in epoch.metrics for tag, x in scalars(row).items()}
         self._run.log(values, step=int(epoch.metrics[0]["steps"]))
 
     def message(self, text: str) -> None:

@@ -1,0 +1,64 @@
+"""What acts in fresh episodes of a run: its policies, or a planner on top of them."""
+
+from dataclasses import dataclass
+
+from surefoot.algorithms import evaluation
+from surefoot.algorithms.collect import Actor, Generators, draw_from
+from surefoot.algorithms.planning import Mode, PlannedActor
+from surefoot.algorithms.seeds import seed_keys
+from surefoot.algorithms.trainer import Planning
+from surefoot.core.policy import Policy
+from surefoot.runs.folder import Values
+from surefoot.runs.setup import Setup
+
+EVALUATION_EPISODES = 50
+PLANNED_EPISODES = 10
+"""If every step is planned."""
+EVALUATION_SEED = 10_000_000
+"""Added to the seeds, so that evaluation meets other episodes than training."""
+
+
+@dataclass
+class Acting:
+    """The seeds of a setup in fresh environments, and what acts for them."""
+
+    setup: Setup
+    policy: Policy
+    """Of all seeds of the setup."""
+    per_seed: int
+    """Environments of each seed."""
+    seed: int
+    """Added to each seed."""
+    deterministic: bool = False
+    planning: Planning | None = None
+    """What a planner needs, and its settings; None if the policies act alone."""
+    mode: Mode = "look-ahead"
+    render_mode: str | None = None
+
+    def __post_init__(self) -> None:
+        count = len(self.setup.seeds) * self.per_seed
+        self.env = self.setup.make_envs(count, render_mode=self.render_mode)
+        plans = self.planning is not None and self.planning.config is not None
+        self.problem = self.setup.problem(self.env, self.per_seed) if plans else None
+        self.model = self.problem and self.problem.model
+        self.planned: PlannedActor | None = None
+
+    def make_actor(self, rngs: Generators, steps: int) -> Actor:
+        """What acts for `steps` steps, with a generator per seed."""
+        policy = draw_from(self.policy, rngs, self.per_seed, steps, self.deterministic)
+        if self.problem is None or self.planning is None or self.planning.config is None:
+            return policy
+        keys = seed_keys([(self.seed + s) % 2**32 for s in self.setup.seeds])
+        self.planned = PlannedActor(
+            self.planning.config, self.problem, self.planning, self.mode, policy, keys,
+            self.deterministic,
+        )  # fmt: skip
+        return self.planned
+
+    def evaluate(self) -> Values:
+        """Evaluate one episode in every environment; `plan` reports what planning amounted to."""
+        result = evaluation.evaluate(
+            self.env, self.make_actor, self.setup.seeds, self.per_seed, self.seed,
+            self.setup.config.cost_limit, self.deterministic, self.model,
+        ).to_dict()  # fmt: skip
+        return {**result, "plan": self.planned.to_dict()} if self.planned else result
