@@ -12,13 +12,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool
 
 from surefoot.algorithms import on_policy
 from surefoot.algorithms.algorithm import Algorithm, CostLimit, Preset, Steps
 from surefoot.algorithms.on_policy import Measured, OnPolicy, State
 from surefoot.algorithms.ppo_lagrangian import TASKS
 from surefoot.algorithms.trainer import Problem
+from surefoot.core.arrays import RandomKey, Scalar
 from surefoot.core.config import check
 from surefoot.learn import dual, ppo, trust_region
 from surefoot.learn.multiplier import MultiplierConfig
@@ -47,7 +48,7 @@ class CPOConfig:
         check(self)
 
 
-def init(config: CPOConfig, problem: Problem, key: Key[Array, ""]) -> State:
+def init(config: CPOConfig, problem: Problem, key: RandomKey) -> State:
     """A new policy and new critics."""
     if problem.constraints != 1:
         raise ValueError(
@@ -84,7 +85,7 @@ def improve(
     config: TrustRegionConfig,
     actor: Actor,
     rows: ppo.Rows,
-    c: Float[Array, ""],
+    c: Scalar,
     half: Bool[Array, " N"] | None = None,
 ) -> tuple[Actor, dict[str, Array]]:
     """The step of `dual.solve`, shrunk until it holds for the surrogates themselves.
@@ -127,12 +128,8 @@ def halves(steps: int, environments: int) -> Bool[Array, " N"]:
 
 
 def signal_fraction(
-    config: TrustRegionConfig,
-    actor: Actor,
-    rows: ppo.Rows,
-    half: Bool[Array, " N"],
-    s: Float[Array, ""],
-) -> Float[Array, ""]:
+    config: TrustRegionConfig, actor: Actor, rows: ppo.Rows, half: Bool[Array, " N"], s: Scalar
+) -> Scalar:
     """The estimated fraction of s = b'H^-1 b that is signal, at least 0.05.
 
     Half the difference of the two halves' gradients has no signal, and as much noise as their

@@ -11,11 +11,12 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from surefoot.algorithms import model_data
 from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.trainer import Problem
+from surefoot.core.arrays import Flag, Index, RandomKey, Scalar
 from surefoot.learn import multiplier, ppo
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.world import trust
@@ -40,7 +41,7 @@ class State(eqx.Module):
     ensemble: Ensemble
     imagined: ImaginedEpisodes
     bias: trust.CostBias
-    key: Key[Array, ""]
+    key: RandomKey
 
 
 class Past(eqx.Module):
@@ -50,7 +51,7 @@ class Past(eqx.Module):
     """Recent initial states, used if the model does not know its own."""
     records: Float[Array, "C R"]
     """All past states; one empty row if they are not used."""
-    count: Int[Array, ""]
+    count: Index
     """Number of past states."""
 
 
@@ -63,7 +64,7 @@ class Segments(eqx.Module):
     cost: Float[Array, "H W k"]
     last_obs: Float[Array, "W D"]
     terminated: Bool[Array, "H W"]
-    weight: Float[Array, ""]
+    weight: Scalar
     """0 if no segment fits between the ends of episodes, otherwise 1."""
 
 
@@ -77,7 +78,7 @@ class RealBatch(eqx.Module):
     segments: Segments | None
 
 
-def init(config: MBPPOConfig, problem: Problem, key: Key[Array, ""]) -> State:
+def init(config: MBPPOConfig, problem: Problem, key: RandomKey) -> State:
     """Line 1: a new policy, critics, ensemble and multiplier."""
     model, k = problem.task_model, problem.constraints
     learner_key, ensemble_key, key = jax.random.split(key, 3)
@@ -98,7 +99,7 @@ def init(config: MBPPOConfig, problem: Problem, key: Key[Array, ""]) -> State:
 
 
 def starting_states(
-    config: MBPPOConfig, problem: Problem, past: Past, n: int, key: Key[Array, ""]
+    config: MBPPOConfig, problem: Problem, past: Past, n: int, key: RandomKey
 ) -> Any:
     """Line 6: s0 ~ mu, and a share of past real states."""
     fresh_key, old_key, restore_key = jax.random.split(key, 3)
@@ -114,7 +115,7 @@ def starting_states(
 
 
 def next_rollouts(
-    config: MBPPOConfig, problem: Problem, before: ImaginedEpisodes, fresh: Any, key: Key[Array, ""]
+    config: MBPPOConfig, problem: Problem, before: ImaginedEpisodes, fresh: Any, key: RandomKey
 ) -> ImaginedEpisodes:
     """The rollouts of the next pass: carried episodes continue, fresh ones take all other places.
 
@@ -135,9 +136,9 @@ def practise(
     state: State,
     past: Past,
     real: RealBatch,
-    first: Bool[Array, ""],
-    rate: Float[Array, ""],
-) -> tuple[State, Bool[Array, ""], Metrics]:
+    first: Flag,
+    rate: Scalar,
+) -> tuple[State, Flag, Metrics]:
     """Lines 6 to 16: one pass. Returns the state, whether to continue, and metrics."""
     key, start_key, age_key, roll_key, update_key, trust_key = jax.random.split(state.key, 6)
     old = state.learner
@@ -193,8 +194,8 @@ def practise(
 
 
 def practise_if_active(
-    config: MBPPOConfig, problem: Problem, active: Bool[Array, ""], state: State, *args: Any
-) -> tuple[State, Bool[Array, ""], Metrics]:
+    config: MBPPOConfig, problem: Problem, active: Flag, state: State, *args: Any
+) -> tuple[State, Flag, Metrics]:
     """`practise`, or nothing for a seed that has stopped."""
     one_pass = lambda: practise(config, problem, state, *args)
     *_, metrics = jax.eval_shape(one_pass)
@@ -202,7 +203,7 @@ def practise_if_active(
     return jax.lax.cond(active, one_pass, lambda: (state, jnp.array(False), nothing))
 
 
-def to_batch(rollout: Rollout, real: Segments | None, first: Bool[Array, ""]) -> ppo.Batch:
+def to_batch(rollout: Rollout, real: Segments | None, first: Flag) -> ppo.Batch:
     """Imagined rollouts as the learner takes them; in a first pass with real ones beside them."""
     horizon = rollout.reward.shape[0]
     last = jnp.zeros(rollout.reward.shape, bool).at[-1].set(True)
@@ -239,8 +240,8 @@ def improvement(
     past: Past,
     new: ppo.Learner,
     lam: Float[Array, " k"],
-    key: Key[Array, ""],
-) -> Float[Array, ""]:
+    key: RandomKey,
+) -> Scalar:
     """The performance ratio of `new` over the present policy (eq. pr), by paired rollouts."""
     state_key, roll_key = jax.random.split(key)
     states = starting_states(config, problem, past, config.pr_rollouts, state_key)
@@ -268,6 +269,6 @@ def improvement(
     return trust.performance_ratio(scores[0], scores[1])
 
 
-def with_ensemble(state: State, ensemble: Ensemble, key: Key[Array, ""]) -> State:
+def with_ensemble(state: State, ensemble: Ensemble, key: RandomKey) -> State:
     """The state after a fit."""
     return replace(state, ensemble=ensemble, key=key)

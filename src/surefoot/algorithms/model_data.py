@@ -5,11 +5,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Float
 
 from surefoot.algorithms.experience import Experience
 from surefoot.algorithms.seeds import flatten_steps
 from surefoot.algorithms.trainer import Problem
+from surefoot.core.arrays import RandomKey
 from surefoot.world import ensemble as ensembles
 from surefoot.world import fitting
 from surefoot.world.ensemble import Ensemble, EnsembleConfig
@@ -48,7 +49,7 @@ def model_rows(
     }
 
 
-def new_ensemble(config: EnsembleConfig, problem: Problem, key: Key[Array, ""]) -> Ensemble:
+def new_ensemble(config: EnsembleConfig, problem: Problem, key: RandomKey) -> Ensemble:
     """An untrained ensemble for a problem's model."""
     model = problem.task_model
     width = model.feature_size + problem.actions.size
@@ -56,12 +57,8 @@ def new_ensemble(config: EnsembleConfig, problem: Problem, key: Key[Array, ""]) 
 
 
 def fit(
-    config: EnsembleConfig,
-    ensemble: Ensemble,
-    key: Key[Array, ""],
-    rows: dict[str, Array],
-    count: Array,
-) -> tuple[Ensemble, Key[Array, ""], fitting.FitMetrics]:
+    config: EnsembleConfig, ensemble: Ensemble, key: RandomKey, rows: dict[str, Array], count: Array
+) -> tuple[Ensemble, RandomKey, fitting.FitMetrics]:
     """Train an ensemble on the first `count` rows; also the next key."""
     key, sub = jax.random.split(key)
     ensemble, metrics = fitting.fit(config, ensemble, rows["inputs"], rows["targets"], count, sub)

@@ -12,13 +12,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
 from surefoot.algorithms.collect import Actor, Generators, draw_from
 from surefoot.algorithms.experience import Experience
 from surefoot.algorithms.phases import Phases
 from surefoot.algorithms.seeds import over_seeds, seed_keys
 from surefoot.algorithms.trainer import Problem
+from surefoot.core.arrays import RandomKey, Scalar
 from surefoot.core.policy import VARIANCE_EPSILON, Policy
 from surefoot.core.snapshot import Saved
 from surefoot.core.spaces import ActionSpec
@@ -30,7 +31,7 @@ class State(eqx.Module):
     """Everything that learns."""
 
     learner: ppo.Learner
-    key: Key[Array, ""]
+    key: RandomKey
 
 
 class Measured(eqx.Module):
@@ -38,11 +39,11 @@ class Measured(eqx.Module):
 
     cost: Float[Array, " k"]
     """Undiscounted cost of an episode; NaN before the first one has ended."""
-    length: Float[Array, ""]
+    length: Scalar
     """Steps of an episode."""
 
 
-Init = Callable[[Any, Problem, Key[Array, ""]], Any]
+Init = Callable[[Any, Problem, RandomKey], Any]
 """`init(config, problem, key)` makes the state of one seed; it has a `learner`."""
 Update = Callable[[Any, Any, ppo.Batch, Measured], tuple[Any, dict[str, Array]]]
 """`update(config, state, batch, measured)`; every metric is one number, or one per constraint."""

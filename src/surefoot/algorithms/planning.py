@@ -11,6 +11,7 @@ from jaxtyping import Array, Bool, Float, Key
 from surefoot.algorithms.collect import Actor, Now
 from surefoot.algorithms.seeds import over_seeds
 from surefoot.algorithms.trainer import Planning, Problem
+from surefoot.core.arrays import RandomKey
 from surefoot.core.config import check_choice, to_dict
 from surefoot.world import planner
 from surefoot.world.ensemble import Ensemble
@@ -147,7 +148,7 @@ class PlannedActor:
         self,
         ensemble: Ensemble,
         learner: Any,
-        key: Key[Array, ""],
+        key: RandomKey,
         t: Array,
         records: Float[Array, "n R"],
         mean: Float[Array, "n H A"],
@@ -170,7 +171,7 @@ class PlannedActor:
         self,
         ensemble: Ensemble,
         learner: Any,
-        key: Key[Array, ""],
+        key: RandomKey,
         t: Array,
         records: Float[Array, "n R"],
         action: Float[Array, "n A"],

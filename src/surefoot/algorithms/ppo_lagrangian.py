@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Key
+from jaxtyping import Array
 
 from surefoot.algorithms import on_policy
 from surefoot.algorithms.algorithm import Algorithm, CostLimit, Preset, Steps
 from surefoot.algorithms.on_policy import Measured, OnPolicy, State
 from surefoot.algorithms.trainer import Problem
+from surefoot.core.arrays import RandomKey
 from surefoot.core.config import check
 from surefoot.learn import ppo
 from surefoot.learn.multiplier import MultiplierConfig
@@ -45,7 +46,7 @@ class PPOLagrangianConfig:
         check(self)
 
 
-def init(config: PPOLagrangianConfig, problem: Problem, key: Key[Array, ""]) -> State:
+def init(config: PPOLagrangianConfig, problem: Problem, key: RandomKey) -> State:
     """A new policy, new critics and the initial multipliers."""
     learner_key, key = jax.random.split(key)
     prices = config.multiplier if config.constrained else MultiplierConfig(initial=0.0)

@@ -9,7 +9,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int, Key
+from jaxtyping import Array
 
 from surefoot.algorithms.algorithm import Algorithm, CostLimit, Preset, Steps
 from surefoot.algorithms.collect import Actor, Generators, draw_from, draw_uniformly
@@ -27,6 +27,7 @@ from surefoot.algorithms.off_policy import (
 from surefoot.algorithms.phases import Phases
 from surefoot.algorithms.seeds import over_seeds, seed_keys
 from surefoot.algorithms.trainer import Problem
+from surefoot.core.arrays import Index, RandomKey
 from surefoot.core.config import Count, NonNegativeInt
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved
@@ -72,26 +73,22 @@ class State(eqx.Module):
     """Everything that learns."""
 
     learner: sac.Learner
-    key: Key[Array, ""]
+    key: RandomKey
 
 
-def init(config: SACLearnerConfig, obs_size: int, action_size: int, key: Key[Array, ""]) -> State:
+def init(config: SACLearnerConfig, obs_size: int, action_size: int, key: RandomKey) -> State:
     """A new policy and new critics."""
     learner_key, key = jax.random.split(key)
     return State(sac.init(config, obs_size, action_size, learner_key), key)
 
 
 def improve(
-    config: SACLearnerConfig,
-    updates: int,
-    state: State,
-    replay: Transitions,
-    size: Int[Array, ""],
+    config: SACLearnerConfig, updates: int, state: State, replay: Transitions, size: Index
 ) -> tuple[State, dict[str, Array]]:
     """Several updates on batches of the replay buffer; metrics are means over them."""
     key, sub = jax.random.split(state.key)
 
-    def step(learner: sac.Learner, key: Key[Array, ""]) -> tuple[sac.Learner, dict[str, Array]]:
+    def step(learner: sac.Learner, key: RandomKey) -> tuple[sac.Learner, dict[str, Array]]:
         draw_key, update_key = jax.random.split(key)
         batch = replays.draw(replay, size, config.batch_size, draw_key)
         return sac.update(config, learner, batch, update_key)

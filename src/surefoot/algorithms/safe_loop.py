@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool, Float
 
 from surefoot.algorithms import model_data, planning, sac
 from surefoot.algorithms.algorithm import Algorithm, CostLimit, Preset, Steps
@@ -33,6 +33,7 @@ from surefoot.algorithms.off_policy import (
 from surefoot.algorithms.phases import Phases
 from surefoot.algorithms.seeds import over_seeds, seed_keys
 from surefoot.algorithms.trainer import Planning, Problem
+from surefoot.core.arrays import RandomKey
 from surefoot.core.config import Count, NonNegativeInt, Range
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved
@@ -103,10 +104,10 @@ class State(eqx.Module):
     ensemble: Ensemble
     mean: Float[Array, "n H A"]
     """Initial mean of each environment's next plan."""
-    key: Key[Array, ""]
+    key: RandomKey
 
 
-def init(config: SafeLoopConfig, problem: Problem, key: Key[Array, ""]) -> State:
+def init(config: SafeLoopConfig, problem: Problem, key: RandomKey) -> State:
     """A new policy, new critics and a new ensemble."""
     sac_key, ensemble_key, key = jax.random.split(key, 3)
     size = problem.actions.size
@@ -250,7 +251,7 @@ class SafeLoopTrainer:
     def planning(self) -> Planning:
         actions, state = self.problem.actions, self.state
 
-        def mode(learner: Learner, obs: Array, key: Key[Array, ""]) -> Array:
+        def mode(learner: Learner, obs: Array, key: RandomKey) -> Array:
             return to_box(actions, jnp.tanh(learner.networks.actor(obs).gaussian.mean))
 
         return Planning(

@@ -9,11 +9,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
 from surefoot.algorithms.collect import Actor, Generators
 from surefoot.algorithms.experience import Experience
 from surefoot.algorithms.phases import Phases
+from surefoot.core.arrays import RandomKey
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved
 from surefoot.core.spaces import ActionSpec
@@ -55,11 +56,11 @@ class Planning(NamedTuple):
     """Of all seeds."""
     learner: Any
     """Of all seeds; the first argument of the functions below, one seed at a time."""
-    act: Callable[[Any, Float[Array, "B O"], Key[Array, ""]], Float[Array, "B A"]]
+    act: Callable[[Any, Float[Array, "B O"], RandomKey], Float[Array, "B A"]]
     """Actions drawn from a learner's policy."""
-    mode: Callable[[Any, Float[Array, "B O"], Key[Array, ""]], Float[Array, "B A"]]
+    mode: Callable[[Any, Float[Array, "B O"], RandomKey], Float[Array, "B A"]]
     """The most probable actions."""
-    value: Callable[[Any, Float[Array, "B O"], Key[Array, ""]], Float[Array, " B"]]
+    value: Callable[[Any, Float[Array, "B O"], RandomKey], Float[Array, " B"]]
     """Expected return from here on."""
     config: PlannerConfig | None = None
     """The algorithm's own planner; None if it does not plan."""

@@ -9,13 +9,14 @@ from dataclasses import dataclass, field
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
 from surefoot.algorithms import on_policy
 from surefoot.algorithms.algorithm import Algorithm, CostLimit, Preset, Steps
 from surefoot.algorithms.on_policy import Measured, OnPolicy, State
 from surefoot.algorithms.ppo_lagrangian import TASKS
 from surefoot.algorithms.trainer import Problem
+from surefoot.core.arrays import RandomKey
 from surefoot.core.config import check
 from surefoot.learn import ppo, surrogate, trust_region
 from surefoot.learn.multiplier import MultiplierConfig
@@ -44,7 +45,7 @@ class TRPOLagrangianConfig:
         check(self)
 
 
-def init(config: TRPOLagrangianConfig, problem: Problem, key: Key[Array, ""]) -> State:
+def init(config: TRPOLagrangianConfig, problem: Problem, key: RandomKey) -> State:
     """A new policy, new critics and the initial multipliers."""
     learner_key, key = jax.random.split(key)
     actions, k = problem.actions, problem.constraints

@@ -9,15 +9,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
+from jaxtyping import Array, Bool, Float, Shaped
 
+from surefoot.core.arrays import RandomKey, Scalar
 from surefoot.learn import multiplier, surrogate
 from surefoot.learn.advantages import TargetKind, gae
 from surefoot.learn.descent import adam, descend
 from surefoot.learn.multiplier import MultiplierConfig, MultiplierState
 from surefoot.learn.networks import Actor, Critics, Normalizer
 
-Rate = Float[Array, ""] | float
+Rate = Scalar | float
 """Factor on a learning rate."""
 Metrics = dict[str, Array]
 
@@ -97,7 +98,7 @@ class Learner(eqx.Module):
         """Observations as the networks take them."""
         return obs if self.normalizer is None else self.normalizer(obs)
 
-    def sample(self, obs: Float[Array, "*batch D"], key: PRNGKeyArray) -> Shaped[Array, "..."]:
+    def sample(self, obs: Float[Array, "*batch D"], key: RandomKey) -> Shaped[Array, "..."]:
         """A sampled action per observation; not clipped, see `ActionSpec`."""
         return self.actor.sample(self.scaled(obs), key)
 
@@ -131,7 +132,7 @@ def init(
     action_dim: int,
     discrete: bool,
     k: int,
-    key: PRNGKeyArray,
+    key: RandomKey,
     actor_optimiser: optax.GradientTransformation | None = None,
 ) -> Learner:
     """A new learner for k constraints.
@@ -222,7 +223,7 @@ def prepare(config: ActorCriticConfig, learner: Learner, batch: Batch) -> Rows:
 
 
 def fit_critics(
-    config: ActorCriticConfig, learner: Learner, rows: Rows, key: PRNGKeyArray, rate: Rate = 1.0
+    config: ActorCriticConfig, learner: Learner, rows: Rows, key: RandomKey, rate: Rate = 1.0
 ) -> tuple[Learner, Metrics]:
     """Regress the critics on the rows' targets.
 

@@ -6,12 +6,14 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Int
+
+from surefoot.core.arrays import Flag, Index, RandomKey, Scalar
 
 Params = TypeVar("Params")
 Rows = TypeVar("Rows")
 Info = TypeVar("Info")
-Carry = tuple[Any, optax.OptState, Int[Array, ""], Bool[Array, ""], Any]
+Carry = tuple[Any, optax.OptState, Index, Flag, Any]
 """Parameters, optimiser state, steps taken, whether to stop, and the last info."""
 
 
@@ -23,8 +25,8 @@ def descend(
     rows: Rows,
     epochs: int,
     minibatches: int,
-    key: PRNGKeyArray,
-) -> tuple[Params, optax.OptState, Int[Array, ""], Info]:
+    key: RandomKey,
+) -> tuple[Params, optax.OptState, Index, Info]:
     """Minimise `loss` over minibatches of `rows` until all passes are done or it stops.
 
     `rows` is a pytree of arrays `[N, ...]`. `loss(params, rows)` returns its value and (stop,
@@ -51,7 +53,7 @@ def descend(
         result = jax.tree.map(lambda a, b: jnp.where(stops, a, b), (params, moments, taken), new)
         return *result, stops, info
 
-    def unfinished(state: Carry) -> Bool[Array, ""]:
+    def unfinished(state: Carry) -> Flag:
         _, _, taken, stop, _ = state
         return ~stop & (taken < epochs * minibatches)
 
@@ -65,9 +67,7 @@ def descend(
     return end[0], end[1], end[2], end[4]
 
 
-def minibatch(
-    key: PRNGKeyArray, count: int, minibatches: int, step: Int[Array, ""] | int
-) -> Int[Array, " n"]:
+def minibatch(key: RandomKey, count: int, minibatches: int, step: Index | int) -> Int[Array, " n"]:
     """Indices of the rows of step number `step`; each pass takes every row once, less a remainder.
 
     Neighbouring rows form groups of `minibatches`. Each minibatch takes one row of every group, at
@@ -82,7 +82,7 @@ def minibatch(
 
 
 def adam(
-    learning_rate: Float[Array, ""] | float, max_grad_norm: float | None
+    learning_rate: Scalar | float, max_grad_norm: float | None
 ) -> optax.GradientTransformation:
     """Adam, with gradients clipped to `max_grad_norm` if given."""
     plain = optax.adam(learning_rate)

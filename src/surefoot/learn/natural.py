@@ -5,18 +5,18 @@ from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float
+
+from surefoot.core.arrays import Flag, Index, Scalar
 
 Vector = Float[Array, " P"]
 Product = Callable[[Vector], Vector]
 Info = TypeVar("Info")
-CGState = tuple[Vector, Vector, Vector, Float[Array, ""]]
-SearchState = tuple[Int[Array, ""], Bool[Array, ""], Float[Array, ""]]
+CGState = tuple[Vector, Vector, Vector, Scalar]
+SearchState = tuple[Index, Flag, Scalar]
 
 
-def fisher_product(
-    mean_kl: Callable[[Vector], Float[Array, ""]], params: Vector, damping: float
-) -> Product:
+def fisher_product(mean_kl: Callable[[Vector], Scalar], params: Vector, damping: float) -> Product:
     """v -> (H + damping I) v with H the Hessian of `mean_kl` at `params`.
 
     At the policy that the KL is measured from, H is the Fisher matrix for any distribution. The
@@ -51,12 +51,12 @@ def conjugate_gradients(product: Product, b: Vector, iterations: int) -> Vector:
 
 
 def line_search(
-    judge: Callable[[Vector], tuple[Bool[Array, ""], Info]],
+    judge: Callable[[Vector], tuple[Flag, Info]],
     params: Vector,
     step: Vector,
     tries: int,
     decay: float,
-) -> tuple[Vector, Float[Array, ""], Info]:
+) -> tuple[Vector, Scalar, Info]:
     """The first of params + step, params + decay * step, ... that is accepted, else `params`.
 
     `judge` returns whether parameters are acceptable, and any information about them. NaN must fail
@@ -66,7 +66,7 @@ def line_search(
     information about them.
     """
 
-    def unfinished(state: SearchState) -> Bool[Array, ""]:
+    def unfinished(state: SearchState) -> Flag:
         tried, accepted, _ = state
         return ~accepted & (tried < tries)
 

@@ -10,8 +10,9 @@ from itertools import accumulate, pairwise
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from surefoot.core.arrays import RandomKey, Scalar
 from surefoot.core.policy import OBSERVATION_CLIP, VARIANCE_EPSILON
 
 LOG_2PI = 1.8378770664093453
@@ -43,7 +44,7 @@ class MLP(eqx.Module):
     def __init__(
         self,
         sizes: Sequence[int],
-        key: PRNGKeyArray,
+        key: RandomKey,
         last_gain: float = 1.0,
         activation: Callable[[Array], Array] = jnp.tanh,
     ):
@@ -74,7 +75,7 @@ class Gaussian(eqx.Module):
     mean: Float[Array, "*batch A"]
     log_std: Float[Array, "*#batch A"]
 
-    def sample(self, key: PRNGKeyArray) -> Float[Array, "*batch A"]:
+    def sample(self, key: RandomKey) -> Float[Array, "*batch A"]:
         return self.mean + jnp.exp(self.log_std) * jax.random.normal(key, self.mean.shape)
 
     def mode(self) -> Float[Array, "*batch A"]:
@@ -101,7 +102,7 @@ class Categorical(eqx.Module):
 
     logits: Float[Array, "*batch A"]
 
-    def sample(self, key: PRNGKeyArray) -> Int[Array, "*batch"]:
+    def sample(self, key: RandomKey) -> Int[Array, "*batch"]:
         return jax.random.categorical(key, self.logits)
 
     def mode(self) -> Int[Array, "*batch"]:
@@ -139,7 +140,7 @@ class Actor(eqx.Module):
         self,
         obs_dim: int,
         action_dim: int,
-        key: PRNGKeyArray,
+        key: RandomKey,
         *,
         discrete: bool = False,
         hidden: Sequence[int] = (64, 64),
@@ -161,7 +162,7 @@ class Actor(eqx.Module):
     def __call__(self, obs: Float[Array, "*batch D"]) -> Distribution:
         return self.distribution(self.heads(obs))
 
-    def sample(self, obs: Float[Array, "*batch D"], key: PRNGKeyArray) -> Shaped[Array, "..."]:
+    def sample(self, obs: Float[Array, "*batch D"], key: RandomKey) -> Shaped[Array, "..."]:
         """A sampled action per row: float `[..., A]`, or integer `[...]` if categorical."""
         return self(obs).sample(key)
 
@@ -176,12 +177,7 @@ class Critics(eqx.Module):
     network: MLP
 
     def __init__(
-        self,
-        obs_dim: int,
-        constraints: int,
-        key: PRNGKeyArray,
-        *,
-        hidden: Sequence[int] = (64, 64),
+        self, obs_dim: int, constraints: int, key: RandomKey, *, hidden: Sequence[int] = (64, 64)
     ):
         keys = jax.random.split(key, 1 + constraints)
         self.network = eqx.filter_vmap(lambda k: MLP([obs_dim, *hidden, 1], k))(keys)
@@ -207,7 +203,7 @@ class Normalizer(eqx.Module):
 
     mean: Float[Array, " D"]
     var: Float[Array, " D"]
-    count: Float[Array, ""]
+    count: Scalar
 
     def __init__(self, obs_dim: int):
         self.mean = jnp.zeros(obs_dim, jnp.float32)

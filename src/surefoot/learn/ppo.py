@@ -10,8 +10,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
+from surefoot.core.arrays import RandomKey
 from surefoot.core.config import Count, Fraction, NonNegative, Positive, Range, Width, check
 from surefoot.learn import actor_critic, surrogate
 from surefoot.learn.actor_critic import Batch as Batch
@@ -83,7 +84,7 @@ def init(
     action_dim: int,
     discrete: bool,
     k: int,
-    key: PRNGKeyArray,
+    key: RandomKey,
 ) -> Learner:
     """A new learner for k constraints; see `actor_critic.init`."""
     return actor_critic.init(
@@ -96,7 +97,7 @@ def update(
     learner: Learner,
     batch: Batch,
     lam: Float[Array, " k"],
-    key: PRNGKeyArray,
+    key: RandomKey,
     rate: Rate = 1.0,
 ) -> tuple[Learner, Metrics]:
     """Improve the policy on (J_R - sum lambda_i J_C,i) / (1 + sum lambda_i), and fit the critics.
@@ -118,7 +119,7 @@ def improve_policy(
     learner: Learner,
     rows: Rows,
     lam: Float[Array, " k"],
-    key: PRNGKeyArray,
+    key: RandomKey,
     rate: Rate = 1.0,
 ) -> tuple[Learner, Metrics]:
     """Take clipped steps on the Lagrangian for up to `epochs` passes, or until `kl_stop`.

@@ -12,8 +12,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
+from surefoot.core.arrays import Flag, Scalar
 from surefoot.core.config import Count, Fraction, Positive, Range, Width, check
 from surefoot.learn import surrogate
 from surefoot.learn.actor_critic import Metrics, Rows, check_log_std
@@ -76,13 +77,13 @@ class TrustRegionConfig:
 class Judged(NamedTuple):
     """Estimates of a policy near the old one, from a batch."""
 
-    reward: Float[Array, ""]
+    reward: Scalar
     """Surrogate of the reward: mean advantage over the old policy."""
     cost: Float[Array, " k"]
     """Surrogates of the costs."""
-    kl: Float[Array, ""]
+    kl: Scalar
     """Mean KL(old || policy)."""
-    entropy: Float[Array, ""]
+    entropy: Scalar
 
 
 class Region(NamedTuple):
@@ -132,10 +133,7 @@ def solve(config: TrustRegionConfig, region: Region, gradient: Vector) -> Vector
 
 
 def search(
-    config: TrustRegionConfig,
-    region: Region,
-    step: Vector,
-    accept: Callable[[Judged], Bool[Array, ""]],
+    config: TrustRegionConfig, region: Region, step: Vector, accept: Callable[[Judged], Flag]
 ) -> tuple[Actor, Metrics]:
     """Take the longest tried step with a KL within delta that `accept` allows.
 

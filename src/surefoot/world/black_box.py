@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int
 
+from surefoot.core.arrays import Flag, Index, RandomKey, Scalar
 from surefoot.world.model import Bounds
 
 Observation = Float[Array, " O"]
@@ -86,10 +87,10 @@ class BlackBox:
     def record(self, state: np.ndarray) -> np.ndarray:
         return state
 
-    def initial_records(self, key: Key[Array, ""], n: int) -> None:
+    def initial_records(self, key: RandomKey, n: int) -> None:
         return None
 
-    def restore(self, key: Key[Array, ""], records: Float[Array, "N O"]) -> Float[Array, "N O"]:
+    def restore(self, key: RandomKey, records: Float[Array, "N O"]) -> Float[Array, "N O"]:
         return records
 
     def features(self, state: Observation) -> Observation:
@@ -102,9 +103,9 @@ class BlackBox:
         self,
         before: Observation,
         after: Observation,
-        reward: Float[Array, ""],
+        reward: Scalar,
         cost: Float[Array, " k"],
-        terminated: Bool[Array, ""],
+        terminated: Flag,
     ) -> Float[Array, " D+b"]:
         parts = [after - before]
         if self._learns_reward:
@@ -122,7 +123,7 @@ class BlackBox:
         prediction: Float[Array, " D"],
         binary: Float[Array, "2 b"],
         bounds: Bounds,
-    ) -> tuple[Observation, Float[Array, ""], Float[Array, " k"], Bool[Array, ""]]:
+    ) -> tuple[Observation, Scalar, Float[Array, " k"], Flag]:
         size = self.observation_size
         after = jnp.clip(state + prediction[:size], *bounds)
         probability, uniform = binary
@@ -160,5 +161,5 @@ class BlackBox:
     ) -> tuple[Float[Array, "B O"], Bool[np.ndarray, "H B"]]:
         return states, within
 
-    def events(self, state: Observation) -> Int[Array, ""]:
+    def events(self, state: Observation) -> Index:
         return jnp.zeros((), jnp.int32)

@@ -7,8 +7,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from surefoot.core.arrays import RandomKey
 from surefoot.core.spaces import ActionSpec
 from surefoot.world.ensemble import Ensemble, predict_all
 from surefoot.world.imagination import Replay, replay
@@ -173,7 +174,7 @@ class Diagnostic:
         self._one_step, self._replay = jax.jit(self._compare_steps), jax.jit(self._compare_rollouts)
         self._restore = jax.jit(self.model.restore)
 
-    def __call__(self, ensemble: Ensemble, real: RealSteps, key: Key[Array, ""]) -> Trial:
+    def __call__(self, ensemble: Ensemble, real: RealSteps, key: RandomKey) -> Trial:
         """Imagine the actions of real segments, and compare with the real outcomes."""
         elites = ensemble.elites.shape[0]
         cut = segments(real.ended, real.terminated, self.horizon, -(-ROLLOUTS // elites) * elites)
@@ -211,7 +212,7 @@ class Diagnostic:
         states: State,
         taken: Shaped[Array, "H B ..."],
         after: Float[Array, "H B R"],
-        key: Key[Array, ""],
+        key: RandomKey,
     ) -> tuple[Replay, Float[Array, "H B F"]]:
         """Imagined outcomes, and errors of the features in standard deviations of the data."""
         imagined = replay(self.model, self.actions, ensemble, taken, states, key)

@@ -6,8 +6,9 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from surefoot.core.arrays import Index, RandomKey
 from surefoot.core.spaces import ActionSpec
 from surefoot.world.ensemble import (
     Ensemble,
@@ -17,7 +18,7 @@ from surefoot.world.ensemble import (
 )
 from surefoot.world.model import Outcome, State, TaskModel
 
-Policy = Callable[[Float[Array, "B O"], Key[Array, ""]], Shaped[Array, "B ..."]]
+Policy = Callable[[Float[Array, "B O"], RandomKey], Shaped[Array, "B ..."]]
 REACH = 6.0
 """Bound of imagined features, in standard deviations of the data."""
 
@@ -50,8 +51,8 @@ def imagine(
     policy: Policy,
     states: State,
     horizon: int,
-    key: Key[Array, ""],
-    member: Int[Array, ""] | None = None,
+    key: RandomKey,
+    member: Index | None = None,
 ) -> tuple[Rollout, State]:
     """Roll `states` (leading axis B) forward under `policy`; also returns the final states.
 
@@ -85,7 +86,7 @@ def replay(
     ensemble: Ensemble,
     taken: Shaped[Array, "H B ..."],
     states: State,
-    key: Key[Array, ""],
+    key: RandomKey,
 ) -> Replay:
     """Roll `states` (leading axis B) forward under the actions `taken`, as `imagine` would.
 
@@ -110,13 +111,13 @@ def _rollout(
     model: TaskModel,
     actions: ActionSpec,
     ensemble: Ensemble,
-    act: Callable[[Any, Any, Key[Array, ""]], Shaped[Array, "B ..."]],
+    act: Callable[[Any, Any, RandomKey], Shaped[Array, "B ..."]],
     given: Shaped[Array, "T B ..."] | None,
     look: Callable[[State], Any],
     states: State,
     horizon: int,
-    key: Key[Array, ""],
-    member: Int[Array, ""] | None,
+    key: RandomKey,
+    member: Index | None,
 ) -> tuple[tuple[Any, ...], State]:
     """Roll `states` forward under `act(look(states), given[t], key)`.
 
@@ -126,7 +127,7 @@ def _rollout(
     transition = _transition(model, actions, ensemble, member)
 
     def step(
-        carry: tuple[State, Array], inputs: tuple[Key[Array, ""], Array | None]
+        carry: tuple[State, Array], inputs: tuple[RandomKey, Array | None]
     ) -> tuple[tuple[State, Array], tuple[Any, ...]]:
         (states, alive), (key, given) = carry, inputs
         act_key, *keys = jax.random.split(key, 4)
@@ -158,13 +159,13 @@ def follow(
     ensemble: Ensemble,
     taken: Shaped[Array, "T B ..."],
     states: State,
-    key: Key[Array, ""],
-    member: Int[Array, ""] | None = None,
+    key: RandomKey,
+    member: Index | None = None,
 ) -> Followed:
     """As `imagine`, but under given actions, and with totals instead of steps to save memory."""
     transition = _transition(model, actions, ensemble, member)
 
-    def step(now: Followed, row: tuple[Array, Key[Array, ""]]) -> tuple[Followed, None]:
+    def step(now: Followed, row: tuple[Array, RandomKey]) -> tuple[Followed, None]:
         action, key = row
         _, *keys = jax.random.split(key, 4)
         after, reward, cost, ended = transition(now.states, action, keys)
@@ -179,21 +180,19 @@ def follow(
 
 
 def _transition(
-    model: TaskModel, actions: ActionSpec, ensemble: Ensemble, member: Int[Array, ""] | None
-) -> Callable[[State, Array, list[Key[Array, ""]]], Outcome]:
+    model: TaskModel, actions: ActionSpec, ensemble: Ensemble, member: Index | None
+) -> Callable[[State, Array, list[RandomKey]], Outcome]:
     """The transition function of B rollouts in the learned model."""
     features = model.feature_size
     mean, std = ensemble.input_mean[:features], ensemble.input_std[:features]
     bounds = (mean - REACH * std, mean + REACH * std)
 
-    def predict(x: Float[Array, "B F"], key: Key[Array, ""]) -> Prediction:
+    def predict(x: Float[Array, "B F"], key: RandomKey) -> Prediction:
         if member is None:
             return predict_elites_shared(ensemble, x, key)
         return predict_member_index(ensemble, member, x)
 
-    def transition(
-        states: State, action: Shaped[Array, "B ..."], keys: list[Key[Array, ""]]
-    ) -> Outcome:
+    def transition(states: State, action: Shaped[Array, "B ..."], keys: list[RandomKey]) -> Outcome:
         member_key, noise_key, binary_key = keys
         encoded = actions.encode(action)
         x = jnp.concatenate([jax.vmap(model.features)(states), encoded], -1)

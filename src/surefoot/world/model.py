@@ -8,13 +8,15 @@ from typing import Any, Protocol
 
 import jax
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int
+
+from surefoot.core.arrays import Flag, Index, RandomKey, Scalar
 
 State = Any
 """An imagined state: any pytree that the task model defines."""
 Bounds = tuple[Float[Array, " F"], Float[Array, " F"]]
 """Lower and upper bounds of the features."""
-Outcome = tuple[State, Float[Array, ""], Float[Array, " k"], Bool[Array, ""]]
+Outcome = tuple[State, Scalar, Float[Array, " k"], Flag]
 """Next state, reward, costs and termination."""
 
 
@@ -70,11 +72,11 @@ class TaskModel(Protocol):
         """Records [N, R] of the states of N real environments."""
         ...
 
-    def initial_records(self, key: Key[Array, ""], n: int) -> Float[Array, "n R"] | None:
+    def initial_records(self, key: RandomKey, n: int) -> Float[Array, "n R"] | None:
         """Records of n initial states as resets draw them; None if only real resets can."""
         ...
 
-    def restore(self, key: Key[Array, ""], records: Float[Array, "N R"]) -> State:
+    def restore(self, key: RandomKey, records: Float[Array, "N R"]) -> State:
         """States (leading axis N) to start imagining from."""
         ...
 
@@ -90,9 +92,9 @@ class TaskModel(Protocol):
         self,
         before: Float[Array, " R"],
         after: Float[Array, " R"],
-        reward: Float[Array, ""],
+        reward: Scalar,
         cost: Float[Array, " k"],
-        terminated: Bool[Array, ""],
+        terminated: Flag,
     ) -> Float[Array, " D+b"]:
         """Target of the learned model for a real step."""
         ...
@@ -146,7 +148,7 @@ class TaskModel(Protocol):
         """
         ...
 
-    def events(self, state: State) -> Int[Array, ""]:
+    def events(self, state: State) -> Index:
         """Number of events since `restore` after which features are not comparable to real ones.
 
         0 if no event changes the meaning of the features.

@@ -13,15 +13,16 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int
 
+from surefoot.core.arrays import RandomKey
 from surefoot.core.config import Count, Fraction, NonNegative, Positive, Range, Share, check
 from surefoot.core.spaces import ActionSpec
 from surefoot.world.ensemble import Ensemble, rounded
 from surefoot.world.imagination import Policy, follow, imagine
 from surefoot.world.model import State, TaskModel
 
-Value = Callable[[Float[Array, "B O"], Key[Array, ""]], Float[Array, " B"]]
+Value = Callable[[Float[Array, "B O"], RandomKey], Float[Array, " B"]]
 """Terminal value of observations."""
 Result = TypeVar("Result")
 NARROWEST = 1e-6
@@ -110,7 +111,7 @@ def plan(
     mean: Float[Array, "N H A"],
     propose: Policy | None,
     value: Value | None,
-    key: Key[Array, ""],
+    key: RandomKey,
 ) -> Plan:
     """Plan from `states` (leading axis N), with an initial `mean`.
 
@@ -128,7 +129,7 @@ def plan(
     if propose is not None and config.proposals:
         proposals = _proposals(config, model, actions, ensemble, states, propose, propose_key)
 
-    def improve(carry: tuple[Array, ...], key: Key[Array, ""]) -> tuple[tuple[Array, ...], None]:
+    def improve(carry: tuple[Array, ...], key: RandomKey) -> tuple[tuple[Array, ...], None]:
         mean, var, *best = carry
         draw_key, evaluation_key = jax.random.split(key)
         std = jnp.maximum(jnp.sqrt(var), NARROWEST * (high - low))
@@ -180,7 +181,7 @@ def evaluate(
     states: State,
     plans: Float[Array, "C H N A"],
     value: Value | None,
-    key: Key[Array, ""],
+    key: RandomKey,
 ) -> tuple[Float[Array, "C N"], Float[Array, "C N"]]:
     """Value and worst-case cost of C plans for each of N states.
 
@@ -188,9 +189,7 @@ def evaluate(
     they differ by their actions only.
     """
 
-    def one(
-        ensemble: Ensemble, plan: Array, member: Array, key: Key[Array, ""]
-    ) -> tuple[Array, Array]:
+    def one(ensemble: Ensemble, plan: Array, member: Array, key: RandomKey) -> tuple[Array, Array]:
         roll_key, value_key = jax.random.split(key)
         taken = jnp.repeat(plan, config.hold, 0)
         outcome = follow(model, actions, ensemble, taken, states, roll_key, member)
@@ -235,14 +234,14 @@ def worst_cost(
     states: State,
     action: Float[Array, "N A"],
     policy: Policy,
-    key: Key[Array, ""],
+    key: RandomKey,
 ) -> Float[Array, " N"]:
     """Worst-case cost of `action` now, followed by `policy` for the rest of the horizon.
 
     As for a plan, the worst case is over elites, particles and constraints.
     """
 
-    def one(ensemble: Ensemble, member: Array, key: Key[Array, ""]) -> Float[Array, " N"]:
+    def one(ensemble: Ensemble, member: Array, key: RandomKey) -> Float[Array, " N"]:
         first_key, rest_key = jax.random.split(key)
         now = follow(model, actions, ensemble, action[None], states, first_key, member)
         rest, _ = imagine(
@@ -284,13 +283,13 @@ def _proposals(
     ensemble: Ensemble,
     states: State,
     propose: Policy,
-    key: Key[Array, ""],
+    key: RandomKey,
 ) -> Float[Array, "M H N A"]:
     """Plans of a policy, each imagined in another elite."""
     count = config.proposals
     members = ensemble.elites[jnp.arange(count) % ensemble.elites.shape[0]]
 
-    def one(member: Array, key: Key[Array, ""]) -> Float[Array, "H N A"]:
+    def one(member: Array, key: RandomKey) -> Float[Array, "H N A"]:
         rollout, _ = imagine(model, actions, ensemble, propose, states, config.steps, key, member)
         return actions.encode(rollout.action[:: config.hold])
 
