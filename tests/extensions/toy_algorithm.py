@@ -47,11 +47,8 @@ class ReinforceConfig:
 def init(config: ReinforceConfig, problem: Problem, key: Key[Array, ""]) -> State:
     """A new policy, new critics and the initial multipliers of one seed."""
     learner_key, key = jax.random.split(key)
-    actions, k = problem.actions, problem.constraints
-    obs = problem.observation_size
-    learner = ppo.init(
-        config.learner, config.multiplier, obs, actions.size, actions.discrete, k, learner_key
-    )
+    obs, k = problem.observation_size, problem.constraints
+    learner = ppo.init(config.learner, config.multiplier, obs, problem.actions, k, learner_key)
     return State(learner, key)
 
 

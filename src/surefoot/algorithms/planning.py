@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Key
 from surefoot.algorithms.collect import Actor, Now
 from surefoot.algorithms.seeds import over_seeds
 from surefoot.algorithms.trainer import Planning, Problem
-from surefoot.core.arrays import RandomKey
+from surefoot.core.arrays import RandomKey, Tree
 from surefoot.core.config import check_choice, to_dict
 from surefoot.world import planner
 from surefoot.world.ensemble import Ensemble
@@ -103,11 +103,11 @@ class PlannedActor:
             share(self._plans, self._seconds),
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The mode, the report and the planner's settings in plain values."""
         return {"how": self._mode, **self.report()._asdict(), "planner": to_dict(self._config)}
 
-    def _follow(self, plan: Plan, where: Bool[np.ndarray, "S n"], action: Any) -> np.ndarray:
+    def _follow(self, plan: Plan, where: Bool[np.ndarray, "S n"], action: Tree) -> np.ndarray:
         """The plan's actions `where` it is followed, elsewhere `action`."""
         self._steps += where.size
         self._followed += int(where.sum())
@@ -147,20 +147,17 @@ class PlannedActor:
     def _plan_one(
         self,
         ensemble: Ensemble,
-        learner: Any,
+        learner: Tree,
         key: RandomKey,
         t: Array,
         records: Float[Array, "n R"],
         mean: Float[Array, "n H A"],
     ) -> Plan:
-        model = self._problem.task_model
         restore_key, plan_key = jax.random.split(jax.random.fold_in(key, t))
         return planner.plan(
             self._config,
-            model,
-            self._problem.actions,
-            ensemble,
-            model.restore(restore_key, records),
+            self._problem.world(ensemble),
+            self._problem.task_model.restore(restore_key, records),
             mean,
             lambda obs, key: self._act(learner, obs, key),
             lambda obs, key: self._planning.value(learner, obs, key),
@@ -170,7 +167,7 @@ class PlannedActor:
     def _risk_one(
         self,
         ensemble: Ensemble,
-        learner: Any,
+        learner: Tree,
         key: RandomKey,
         t: Array,
         records: Float[Array, "n R"],
@@ -180,9 +177,7 @@ class PlannedActor:
         restore_key, risk_key = jax.random.split(jax.random.fold_in(key, t))
         return planner.worst_cost(
             self._config,
-            self._problem.task_model,
-            self._problem.actions,
-            ensemble,
+            self._problem.world(ensemble),
             self._problem.task_model.restore(restore_key, records),
             action,
             lambda obs, key: self._act(learner, obs, key),

@@ -11,7 +11,7 @@ from jaxtyping import Array, Key
 from surefoot.algorithms import mbppo_lagrangian
 from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.trainer import Problem
-from surefoot.learn.ppo import Learner
+from surefoot.learn.actor_critic import Learner
 from surefoot.runs.device import device_name
 from surefoot.runs.setup import new_setup
 from surefoot.world.ensemble import Ensemble, predict_all
@@ -75,13 +75,7 @@ def _together(
     """A call that imagines what one pass of training does."""
     roll = jax.jit(
         lambda learner, ensemble, states, key: imagine(
-            problem.task_model,
-            problem.actions,
-            ensemble,
-            learner.sample,
-            states,
-            config.horizon,
-            key,
+            problem.world(ensemble), learner.sample, states, config.horizon, key
         )
     )
     key = jax.random.key(3)

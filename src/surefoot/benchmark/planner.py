@@ -16,6 +16,7 @@ from surefoot.runs.setup import new_setup
 from surefoot.world import ensemble as ensembles
 from surefoot.world import planner
 from surefoot.world.ensemble import Ensemble
+from surefoot.world.imagination import LearnedWorld
 from surefoot.world.model import TaskModel
 from surefoot.world.planner import Plan
 
@@ -69,7 +70,7 @@ def plans_per_second(config: SafeLoopConfig, know: TaskModel, actions: ActionSpe
     def begin(key: Key[Array, ""]) -> Any:
         keys = jax.random.split(key, 3)
         return (
-            sac.init(config.sac, know.observation_size, actions.size, keys[0]),
+            sac.init(config.sac, know.observation_size, actions, keys[0]),
             ensembles.init(config.ensemble, width, know.target_size, know.binary_size, keys[1]),
             know.initial_records(keys[2], n),
             planner.initial_mean(config.planner, actions, n),
@@ -86,9 +87,7 @@ def plans_per_second(config: SafeLoopConfig, know: TaskModel, actions: ActionSpe
         restore_key, plan_key = jax.random.split(key)
         return planner.plan(
             config.planner,
-            know,
-            actions,
-            ensemble,
+            LearnedWorld(know, actions, ensemble),
             know.restore(restore_key, records),
             mean,
             lambda obs, key: sac.to_box(actions, learner.sample(obs, key)),

@@ -1,7 +1,7 @@
 """Gradient descent over minibatches with early stopping, for policies and critics."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,8 +13,6 @@ from surefoot.core.arrays import Flag, Index, RandomKey, Scalar
 Params = TypeVar("Params")
 Rows = TypeVar("Rows")
 Info = TypeVar("Info")
-Carry = tuple[Any, optax.OptState, Index, Flag, Any]
-"""Parameters, optimiser state, steps taken, whether to stop, and the last info."""
 
 
 def descend(
@@ -39,7 +37,8 @@ def descend(
     if count < minibatches:
         raise ValueError(f"minibatches={minibatches} must be at most the {count} rows of a batch")
 
-    def step(state: Carry) -> Carry:
+    # Parameters, optimiser state, steps taken, whether to stop, and the last info.
+    def step(state: tuple) -> tuple:
         params, moments, taken, stop, _ = state
         part = rows
         if minibatches > 1:
@@ -53,9 +52,8 @@ def descend(
         result = jax.tree.map(lambda a, b: jnp.where(stops, a, b), (params, moments, taken), new)
         return *result, stops, info
 
-    def unfinished(state: Carry) -> Flag:
-        _, _, taken, stop, _ = state
-        return ~stop & (taken < epochs * minibatches)
+    def unfinished(state: tuple) -> Flag:
+        return ~state[3] & (state[2] < epochs * minibatches)
 
     stops, shapes = jax.eval_shape(lambda: loss(params, rows)[1])
     info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)

@@ -57,6 +57,10 @@ class MultiplierConfig:
             )
 
 
+NO_MULTIPLIER = MultiplierConfig(initial=0.0)
+"""The start of a learner that keeps no limit: multipliers of 0."""
+
+
 class PIDMemory(eqx.Module):
     """Past costs relative to the limit, for PID control."""
 

@@ -122,12 +122,12 @@ class Learner(eqx.Module):
         return jnp.min(self.targets(obs, self.sample(obs, key)), 0)
 
 
-def init(config: SACLearnerConfig, obs_dim: int, action_dim: int, key: RandomKey) -> Learner:
+def init(config: SACLearnerConfig, obs_dim: int, actions: ActionSpec, key: RandomKey) -> Learner:
     """A new learner."""
     actor_key, critic_key = jax.random.split(key)
     networks = Networks(
-        SquashedActor(obs_dim, action_dim, actor_key, config.hidden),
-        TwinQ(obs_dim, action_dim, critic_key, config.hidden),
+        SquashedActor(obs_dim, actions.size, actor_key, config.hidden),
+        TwinQ(obs_dim, actions.size, critic_key, config.hidden),
         jnp.log(jnp.float32(config.initial_temperature)),
     )
     moments = _optimiser(config).init(eqx.filter(networks, eqx.is_array))

@@ -4,15 +4,17 @@ A task provides a `TaskModel`: pure functions for its known parts. The ensemble 
 `black_box.BlackBox` is the model of a task with no known parts.
 """
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from surefoot.core.arrays import Flag, Index, RandomKey, Scalar
+from surefoot.core.arrays import Flag, Index, RandomKey, Scalar, Tree
+from surefoot.core.spaces import ActionSpec
 
-State = Any
+State = Tree
 """An imagined state: any pytree that the task model defines."""
 Bounds = tuple[Float[Array, " F"], Float[Array, " F"]]
 """Lower and upper bounds of the features."""
@@ -68,7 +70,7 @@ class TaskModel(Protocol):
         """Number of binary outputs, b, which follow the Gaussian ones."""
         ...
 
-    def record(self, state: Any) -> np.ndarray:
+    def record(self, state: Tree) -> np.ndarray:
         """Records [N, R] of the states of N real environments."""
         ...
 
@@ -156,13 +158,19 @@ class TaskModel(Protocol):
         ...
 
 
-def targets_of(
+def training_rows(
     model: TaskModel,
+    actions: ActionSpec,
     before: Float[Array, "N R"],
-    after: Float[Array, "N R"],
+    action: Shaped[Array, "N ..."],
     reward: Float[Array, " N"],
     cost: Float[Array, "N k"],
+    after: Float[Array, "N R"],
     terminated: Bool[Array, " N"],
-) -> Float[Array, "N D+b"]:
-    """Targets of the learned model for N real steps."""
-    return jax.vmap(model.target)(before, after, reward, cost, terminated)
+) -> dict[str, Float[Array, "N _"]]:
+    """`inputs` and `targets` of the learned model for N real steps."""
+    features = jax.vmap(model.record_features)(before)
+    return {
+        "inputs": jnp.concatenate([features, actions.encode(action)], -1),
+        "targets": jax.vmap(model.target)(before, after, reward, cost, terminated),
+    }
