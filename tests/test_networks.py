@@ -92,9 +92,9 @@ def test_categorical_by_hand():
 def test_actor_shapes_and_start(discrete):
     actor = Actor(5, ActionSpec(3, discrete), jax.random.key(0))
     obs = jax.random.normal(jax.random.key(1), (4, 2, 5))
-    action = actor.sample(obs, jax.random.key(2))
+    action = actor(obs).sample(jax.random.key(2))
     assert action.shape == ((4, 2) if discrete else (4, 2, 3))
-    assert actor.mode(obs).shape == action.shape
+    assert actor(obs).mode().shape == action.shape
     assert actor(obs).log_prob(action).shape == actor(obs).entropy().shape == (4, 2)
     np.testing.assert_allclose(actor(obs).kl(actor(obs)), 0, atol=1e-6)
     # Near-uniform, or near-centred with deviation exp(-0.5): the entropies are known.

@@ -144,7 +144,8 @@ def test_nothing_counts_after_an_end():
     )
     value, cost = jax.jit(
         lambda key: evaluate(
-            PlannerConfig(horizon=4), LearnedWorld(task_model, BOX, line()), jnp.array([[0.0], [-9.0]]),
+            PlannerConfig(horizon=4), LearnedWorld(task_model, BOX, line()),
+            jnp.array([[0.0], [-9.0]]),
             jnp.zeros((1, 4, 2, 1)), lambda obs, key: jnp.full(len(obs), 50.0), key,
         )
     )(jax.random.key(0))  # fmt: skip

@@ -3,7 +3,7 @@
 surefoot train PointGoal --algorithm toy_algorithm.py:ALGORITHM --learning-rate 0.02
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import equinox as eqx
 import jax
@@ -11,10 +11,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from surefoot.algorithms import on_policy
-from surefoot.algorithms.algorithm import Algorithm, CostLimit, Preset, Steps
-from surefoot.algorithms.on_policy import Measured, OnPolicy, State
+from surefoot.algorithms.on_policy import Measured, OnPolicyConfig, State
 from surefoot.algorithms.trainer import Problem
-from surefoot.core.config import Positive, check
+from surefoot.core.config import Positive
 from surefoot.learn import ppo, surrogate
 from surefoot.learn.actor_critic import Batch, fit_critics, prepare
 from surefoot.learn.multiplier import MultiplierConfig
@@ -22,26 +21,15 @@ from surefoot.learn.ppo import PPOConfig
 
 
 @dataclass(frozen=True)
-class ReinforceConfig:
+class ReinforceConfig(OnPolicyConfig):
     """REINFORCE-Lagrangian."""
 
-    steps: Steps = 20_000
-    """Real steps in all."""
-    cost_limit: CostLimit = ()
-    """Limit on the undiscounted cost of an episode, one per constraint."""
-    steps_per_epoch: Steps = 1_000
-    """Real steps per update."""
-    observation: str = "ego"
-    """Observation that the policy sees, if the task has several."""
     learning_rate: Positive = 0.05
     """Size of a gradient step on the policy."""
     learner: PPOConfig = field(default_factory=lambda: PPOConfig(hidden=(16,), critic_epochs=5))
     """Networks and critics."""
     multiplier: MultiplierConfig = field(default_factory=MultiplierConfig)
     """The multiplier's rule."""
-
-    def __post_init__(self) -> None:
-        check(self)
 
 
 def init(config: ReinforceConfig, problem: Problem, key: Key[Array, ""]) -> State:
@@ -75,16 +63,14 @@ def update(
     return State(learner, key), {"lambda": lam, "objective": jnp.asarray(value), **metrics}
 
 
-def trainer(config: ReinforceConfig, problem: Problem) -> OnPolicy:
-    return OnPolicy(config, problem, init, update, remedy="a smaller learning_rate")
-
-
-ALGORITHM = Algorithm(
-    name="reinforce-lagrangian",
-    title="REINFORCE-Lagrangian",
-    config=ReinforceConfig,
-    trainer=trainer,
-    environments=on_policy.environments,
-    presets={"default": Preset()},
+ALGORITHM = replace(
+    on_policy.algorithm(
+        "reinforce-lagrangian",
+        "REINFORCE-Lagrangian",
+        ReinforceConfig,
+        init,
+        update,
+        remedy="a smaller learning_rate",
+    ),
     columns={"lambda": "{lambda:.3f}", "objective": "{objective:.3f}"},
 )

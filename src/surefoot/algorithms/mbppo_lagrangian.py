@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int
 from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.model_data import new_ensemble
 from surefoot.algorithms.trainer import Problem
-from surefoot.core.arrays import Flag, Index, Metrics, RandomKey, Scalar, Tree
+from surefoot.core.arrays import Flag, Index, Metrics, RandomKey, Scalar, Tree, choose
 from surefoot.learn import multiplier, ppo
 from surefoot.learn.actor_critic import Batch, Learner, observe
 from surefoot.learn.multiplier import NO_MULTIPLIER
@@ -105,8 +105,7 @@ def next_rollouts(
     over = ~carried | (before.age < 0) | (before.age >= problem.episode_steps)
     spread = jax.random.randint(key, before.age.shape, 0, problem.episode_steps)
     age = jnp.where(before.age < 0, spread, jnp.where(over, 0, before.age))
-    pick = lambda new, old: jnp.where(over.reshape(-1, *[1] * (new.ndim - 1)), new, old)
-    return ImaginedEpisodes(jax.tree.map(pick, fresh, before.states), age)
+    return ImaginedEpisodes(choose(over, fresh, before.states), age)
 
 
 def practise(

@@ -2,12 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool
+from jaxtyping import Array
 
 from surefoot.algorithms import mbppo_lagrangian as mbppo
 from surefoot.algorithms.algorithm import Algorithm, Preset
@@ -20,20 +19,12 @@ from surefoot.algorithms.on_policy import numpy_policy
 from surefoot.algorithms.phases import Phases
 from surefoot.algorithms.seeds import over_seeds, seed_keys
 from surefoot.algorithms.trainer import Planning, Problem
-from surefoot.core.arrays import Metrics, Tree
+from surefoot.core.arrays import Metrics, Tree, choose
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved
 from surefoot.learn.actor_critic import Batch
 from surefoot.world import trust
 from surefoot.world.trust import CostBias
-
-
-class Practice(NamedTuple):
-    """Metrics of the first and the last pass of an epoch, and the number of passes kept, [S]."""
-
-    first: dict[str, np.ndarray]
-    last: dict[str, np.ndarray]
-    passes: np.ndarray
 
 
 class MBPPOTrainer:
@@ -86,7 +77,7 @@ class MBPPOTrainer:
                 )  # fmt: skip
             self.state, self._fitted = self._data.fit(self.state)
         with phases("practise"):
-            self._practice = self._practise(self._compiled.result(), past, rate)
+            self._practise(self._compiled.result(), past, rate)
 
     def _past(self, experience: Experience) -> Past:
         """Real states to start from, with a leading axis of seeds."""
@@ -98,29 +89,29 @@ class MBPPOTrainer:
 
     def _practise(
         self, one_pass: Callable[..., tuple[State, Array, Metrics]], past: Past, rate: Array
-    ) -> Practice:
+    ) -> None:
         """Line 5: passes until the performance ratio stops every seed, or the maximum."""
         many = len(self.problem.seeds)
-        active, passes = jnp.ones(many, bool), np.zeros(many, int)
+        active, self._passes = jnp.ones(many, bool), np.zeros(many, int)
         state, first, last = self.state, None, None
         for i in range(self.config.passes):
             before = active
             state, active, now = one_pass(active, state, past, self._real, jnp.array(i == 0), rate)
             # For seeds that have stopped, the last pass they took part in is reported.
-            last = now if last is None else _choose(before, now, last)
+            last = now if last is None else choose(before, now, last)
             first = last if first is None else first
             if self.config.gate == "none":
-                passes += 1  # without waiting for the device
+                self._passes += 1  # without waiting for the device
                 continue
-            passes += np.asarray(active)
+            self._passes += np.asarray(active)
             if not np.asarray(active).any():
                 break
         self.state = jax.block_until_ready(state)
-        return Practice(*jax.device_get((first, last)), passes)  # type: ignore[arg-type]
+        self._first, self._last = jax.device_get((first, last))
 
     def end_epoch(self) -> dict[str, np.ndarray]:
         self._data.dataset.end_epoch()
-        first, last = self._practice.first, self._practice.last
+        first, last = self._first, self._last
         mismatch = trust.mismatched(
             np.asarray(self._real.cost),
             np.asarray(self._real.cost_error),
@@ -134,7 +125,7 @@ class MBPPOTrainer:
             "lambda": last["lambda"],
             "model_error": np.asarray(self._fitted.holdout_mse).mean(-1),
             "model_epochs": np.asarray(self._fitted.epochs),
-            "passes": self._practice.passes,
+            "passes": self._passes,
             "performance_ratio": last["performance_ratio"],
             "kl": last["kl"],
             "entropy": last["entropy"],
@@ -145,7 +136,7 @@ class MBPPOTrainer:
     def finite_parts(self) -> dict[str, Tree]:
         names = ("imagined_reward", "imagined_cost", "lambda", "kl")
         return {
-            **{name: self._practice.last[name] for name in names},
+            **{name: self._last[name] for name in names},
             "the model's fit": fit_is_finite(self._fitted),
             "policy or critics": self.state.learner,
         }
@@ -224,12 +215,6 @@ def _segments(
         ended=ended,
         weight=weight,
     )
-
-
-def _choose(condition: Bool[Array, " S"], new: Metrics, old: Metrics) -> Metrics:
-    """Seed by seed, one tree or the other."""
-    pick = lambda a, b: jnp.where(condition.reshape(-1, *[1] * (a.ndim - 1)), a, b)
-    return jax.tree.map(pick, new, old)
 
 
 def _compile_aside(jitted: jax.stages.Wrapped, *args: Tree) -> Future:

@@ -99,12 +99,12 @@ class Learner(eqx.Module):
         return obs if self.normalizer is None else self.normalizer(obs)
 
     def sample(self, obs: Float[Array, "*batch D"], key: RandomKey) -> Shaped[Array, "..."]:
-        """A sampled action per observation; not clipped, see `ActionSpec`."""
-        return self.actor.sample(self.scaled(obs), key)
+        """A sampled action per observation, `[..., A]` or integer `[...]`; see `ActionSpec`."""
+        return self.actor(self.scaled(obs)).sample(key)
 
     def mode(self, obs: Float[Array, "*batch D"]) -> Shaped[Array, "..."]:
         """The most probable action per observation."""
-        return self.actor.mode(self.scaled(obs))
+        return self.actor(self.scaled(obs)).mode()
 
 
 class Rows(eqx.Module):

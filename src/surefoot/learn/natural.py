@@ -7,13 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from surefoot.core.arrays import Flag, Index, Scalar
+from surefoot.core.arrays import Flag, Scalar
 
 Vector = Float[Array, " P"]
 Product = Callable[[Vector], Vector]
 Info = TypeVar("Info")
-CGState = tuple[Vector, Vector, Vector, Scalar]
-SearchState = tuple[Index, Flag, Scalar]
 
 
 def fisher_product(mean_kl: Callable[[Vector], Scalar], params: Vector, damping: float) -> Product:
@@ -34,7 +32,7 @@ def conjugate_gradients(product: Product, b: Vector, iterations: int) -> Vector:
     """
     enough = 1e-10 * (b @ b)
 
-    def step(state: CGState, _: None) -> tuple[CGState, None]:
+    def step(state: tuple[Array, ...], _: None) -> tuple[tuple[Array, ...], None]:
         x, residual, direction, square = state
         image = product(direction)
         length = square / jnp.maximum(direction @ image, jnp.finfo(b.dtype).tiny)
@@ -66,11 +64,11 @@ def line_search(
     information about them.
     """
 
-    def unfinished(state: SearchState) -> Flag:
+    def unfinished(state: tuple[Array, ...]) -> Flag:
         tried, accepted, _ = state
         return ~accepted & (tried < tries)
 
-    def shrink(state: SearchState) -> SearchState:
+    def shrink(state: tuple[Array, ...]) -> tuple[Array, ...]:
         tried, _, share = state
         share = jnp.where(tried == 0, 1.0, share * decay)
         accepted, _ = judge(params + share * step)

@@ -10,7 +10,7 @@ from itertools import accumulate, pairwise
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Float, Int
 
 from surefoot.core.arrays import RandomKey, Scalar
 from surefoot.core.policy import OBSERVATION_CLIP, VARIANCE_EPSILON
@@ -159,14 +159,6 @@ class Actor(eqx.Module):
 
     def __call__(self, obs: Float[Array, "*batch D"]) -> Distribution:
         return self.distribution(self.heads(obs))
-
-    def sample(self, obs: Float[Array, "*batch D"], key: RandomKey) -> Shaped[Array, "..."]:
-        """A sampled action per row: float `[..., A]`, or integer `[...]` if categorical."""
-        return self(obs).sample(key)
-
-    def mode(self, obs: Float[Array, "*batch D"]) -> Shaped[Array, "..."]:
-        """The most probable action per row."""
-        return self(obs).mode()
 
 
 class Critics(eqx.Module):

@@ -40,12 +40,8 @@ class BlackBox:
 
     @property
     def known(self) -> tuple[str, ...]:
-        parts = (
-            ("reward", self.reward_fn),
-            ("cost", self.cost_fn),
-            ("termination", self.termination_fn),
-        )
-        return tuple(name for name, fn in parts if fn is not None)
+        parts = {"reward": self.reward_fn, "cost": self.cost_fn, "termination": self.termination_fn}
+        return tuple(name for name, fn in parts.items() if fn is not None)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -69,16 +65,12 @@ class BlackBox:
     @property
     def target_size(self) -> int:
         costs = 0 if self.cost_fn or self.binary_cost else len(self.cost_names)
-        return self.observation_size + self._learns_reward + costs
+        return self.observation_size + (self.reward_fn is None) + costs
 
     @property
     def binary_size(self) -> int:
         costs = len(self.cost_names) if self.binary_cost and not self.cost_fn else 0
         return costs + self._learns_end
-
-    @property
-    def _learns_reward(self) -> bool:
-        return self.reward_fn is None
 
     @property
     def _learns_end(self) -> bool:
@@ -108,7 +100,7 @@ class BlackBox:
         terminated: Flag,
     ) -> Float[Array, " D+b"]:
         parts = [after - before]
-        if self._learns_reward:
+        if self.reward_fn is None:
             parts.append(jnp.asarray(reward)[None])
         if not self.cost_fn:
             parts.append(cost)  # the last Gaussian outputs, or the first binary ones
@@ -136,7 +128,7 @@ class BlackBox:
         elif self.binary_cost:
             cost = probability[: len(self.cost_names)]  # the expected cost has less noise
         else:
-            cost = prediction[size + self._learns_reward :]
+            cost = prediction[size + (self.reward_fn is None) :]
         ended = jnp.zeros((), bool)
         if self.termination_fn is not None:
             ended = jnp.asarray(self.termination_fn(state, action, after), bool)

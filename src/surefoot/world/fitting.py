@@ -20,7 +20,7 @@ import optax
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, UInt32
 
-from surefoot.core.arrays import Flag, Index, RandomKey, Scalar
+from surefoot.core.arrays import Flag, Index, RandomKey, Scalar, choose
 from surefoot.world.ensemble import Ensemble, EnsembleConfig, Members, forward
 
 BOUNDS_PENALTY = 0.01
@@ -226,12 +226,6 @@ def evaluate(
     return loss / n_holdout, mse / n_holdout
 
 
-def _select(where: Bool[Array, " n"], new: Members, old: Members) -> Members:
-    """The new weights of the members where `where` is true, the old weights of the others."""
-    pick = lambda a, b: jnp.where(where.reshape(-1, *[1] * (a.ndim - 1)), a, b)
-    return jax.tree.map(pick, new, old)
-
-
 def fit(
     config: EnsembleConfig,
     ensemble: Ensemble,
@@ -269,7 +263,7 @@ def fit(
         return Progress(
             members=members,
             moments=moments,
-            best=_select(better, members, p.best),
+            best=choose(better, members, p.best),
             best_loss=jnp.where(better, loss, p.best_loss),
             best_mse=jnp.where(better[:, None], mse, p.best_mse),
             reference_loss=jnp.where(gained, loss, reference),
