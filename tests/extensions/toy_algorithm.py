@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from surefoot.algorithms import on_policy
+from surefoot.algorithms.algorithm import Steps
 from surefoot.algorithms.on_policy import Measured, OnPolicyConfig, State
 from surefoot.algorithms.trainer import Problem
 from surefoot.core.config import Positive
@@ -24,6 +25,12 @@ from surefoot.learn.ppo import PPOConfig
 class ReinforceConfig(OnPolicyConfig):
     """REINFORCE-Lagrangian."""
 
+    steps: Steps = 20_000
+    """Real steps in all."""
+    steps_per_epoch: Steps = 1_000
+    """Real steps per update."""
+    observation: str = "ego"
+    """Observation that the policy sees, if the task has several."""
     learning_rate: Positive = 0.05
     """Size of a gradient step on the policy."""
     learner: PPOConfig = field(default_factory=lambda: PPOConfig(hidden=(16,), critic_epochs=5))
