@@ -13,7 +13,6 @@ from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
 from surefoot.world.black_box import BlackBox
 from surefoot.world.ensemble import EnsembleConfig
-from surefoot.world.model import targets_of
 from toys import Drift, TwoState, drift_offset
 
 DRIFT = MBPPOConfig(
@@ -198,7 +197,7 @@ def test_the_true_target_leads_to_the_true_outcome(options, gaussian, binary):
     if task_model.binary_cost and task_model.cost_fn is None:
         cost = (cost > 0.2).astype(np.float32)
     ended &= task_model.terminates
-    target = np.asarray(targets_of(task_model, before, after, reward, cost, ended))
+    target = np.asarray(jax.vmap(task_model.target)(before, after, reward, cost, ended))
     assert target.shape == (n, gaussian + binary)
     probability = target[:, gaussian:]
     odds = jnp.stack([probability, np.full_like(probability, 0.5)], 1)

@@ -16,7 +16,7 @@ from surefoot.envs.rc_car.model import RCCarModel
 from surefoot.use.diagnose import real_steps, steps_shown
 from surefoot.world.black_box import BlackBox
 from surefoot.world.diagnostics import Diagnostic, one_step, rollout_rmse, segments
-from surefoot.world.imagination import replay
+from surefoot.world.imagination import LearnedWorld, replay
 from toys import linear_ensemble
 
 OBSERVATION = {EgoGoalModel: "ego", PaperGoalModel: "paper"}
@@ -212,9 +212,8 @@ def test_choices_are_replayed_as_choices():
     weights = pushed.members.weights[0] * 1e4
     pushed = eqx.tree_at(lambda e: e.members.weights[0], pushed, weights)
     taken = jnp.array([[0, 2], [2, 1], [1, 1]])
-    imagined = replay(
-        still, ActionSpec(3, discrete=True), pushed, taken, jnp.zeros((2, 1)), jax.random.key(0)
-    )
+    world = LearnedWorld(still, ActionSpec(3, discrete=True), pushed)
+    imagined = replay(world, taken, jnp.zeros((2, 1)), jax.random.key(0))
     expected = [[1, 100], [101, 110], [111, 120]]
     np.testing.assert_allclose(imagined.features[..., 0], expected, rtol=1e-3)
     np.testing.assert_array_equal(imagined.events, np.zeros((3, 2)))
@@ -231,9 +230,9 @@ def test_a_rollout_that_imagination_ends_counts_no_longer():
 
 
 def test_errors_are_weighted():
-    real, weight = np.zeros((2, 2, 1)), np.array([[1.0, 0.0], [1.0, 1.0]])
-    predicted = np.array([[[3.0], [400.0]], [[3.0], [4.0]]])
-    result = rollout_rmse(jnp.asarray(predicted), jnp.asarray(real), jnp.asarray(weight))
+    weight = np.array([[1.0, 0.0], [1.0, 1.0]])
+    error = np.array([[[3.0], [400.0]], [[3.0], [4.0]]])
+    result = rollout_rmse(jnp.asarray(error), jnp.asarray(weight))
     np.testing.assert_allclose(result, [[3.0], [np.sqrt(12.5)]])
 
 

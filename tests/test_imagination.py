@@ -11,7 +11,7 @@ from surefoot.envs.navigation.goal_model import EgoGoalModel
 from surefoot.world import ensemble as ensembles
 from surefoot.world.black_box import BlackBox
 from surefoot.world.ensemble import EnsembleConfig
-from surefoot.world.imagination import imagine
+from surefoot.world.imagination import LearnedWorld, imagine
 from toys import linear_ensemble
 
 ACTIONS = ActionSpec(1, low=(-0.5,), high=(0.5,))
@@ -50,7 +50,9 @@ def roll(ensemble, key, member=None, states=STARTS, noise=0.0, shift=0.0):
         means = obs @ jnp.asarray(GAIN)[:, None] + shift
         return means + noise * jax.random.normal(key, means.shape)
 
-    return imagine(TASK_MODEL, ACTIONS, ensemble, policy, states, HORIZON, key, member)
+    return imagine(
+        LearnedWorld(TASK_MODEL, ACTIONS, ensemble), policy, states, HORIZON, key, member
+    )
 
 
 def truth():
@@ -136,7 +138,9 @@ def test_known_signals_see_the_action_as_the_world_does():
     still = linear_ensemble(np.zeros((1, 3, 2)), np.zeros((1, 2)), gaussian=2)
     policy = lambda obs, key: jnp.full((6, 1), 3.0)
     states = jnp.asarray(STARTS, jnp.float32)
-    rollout, _ = imagine(task_model, ACTIONS, still, policy, states, 4, jax.random.key(0))
+    rollout, _ = imagine(
+        LearnedWorld(task_model, ACTIONS, still), policy, states, 4, jax.random.key(0)
+    )
     np.testing.assert_allclose(rollout.returns(), np.full(6, 4 * 1.0))
     np.testing.assert_allclose(rollout.cost_returns(), np.full((6, 1), 4 * 0.5))
     assert (rollout.action == 3.0).all()
@@ -177,7 +181,7 @@ def test_goals_are_drawn_anew_where_they_are_met():
     policy = lambda obs, key: jnp.zeros((n, 2))
     actions = ActionSpec(2, low=(-1.0, -1.0), high=(1.0, 1.0))
     rollout, end = jax.jit(
-        lambda key: imagine(task_model, actions, still, policy, states, horizon, key)
+        lambda key: imagine(LearnedWorld(task_model, actions, still), policy, states, horizon, key)
     )(jax.random.key(3))
 
     expected = np.zeros((horizon, n))

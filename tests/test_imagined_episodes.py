@@ -12,8 +12,9 @@ from surefoot.algorithms.mbppo_lagrangian import ImaginedEpisodes, next_rollouts
 from surefoot.algorithms.trainer import Problem
 from surefoot.core.spaces import ActionSpec
 from surefoot.learn import ppo
+from surefoot.learn.actor_critic import Batch, prepare
 from surefoot.learn.multiplier import MultiplierConfig
-from surefoot.learn.ppo import Batch, PPOConfig
+from surefoot.learn.ppo import PPOConfig
 from surefoot.world.black_box import BlackBox
 from surefoot.world.ensemble import EnsembleConfig
 
@@ -54,14 +55,14 @@ def test_without_carrying_every_pass_starts_anew():
 def test_cost_advantages_in_units_of_the_rewards(scaled):
     """One-step episodes: advantages are reward or cost minus the critic's value at one state."""
     config = PPOConfig(scale_costs=scaled, gamma=1.0)
-    learner = ppo.init(config, MultiplierConfig(), 1, 1, False, 1, jax.random.key(0))
+    learner = ppo.init(config, MultiplierConfig(), 1, ActionSpec(1), 1, jax.random.key(0))
     reward, cost = np.array([[1.0, 3.0, 5.0, 7.0]]), np.array([[0.0, 1.0, 1.0, 6.0]])
     end = jnp.ones((1, 4), bool)
     batch = Batch(
         jnp.zeros((1, 4, 1)), jnp.zeros((1, 4, 1)), jnp.asarray(reward, jnp.float32),
         jnp.asarray(cost[..., None], jnp.float32), jnp.zeros((1, 4, 1)), end, end,
     )  # fmt: skip
-    rows = ppo.prepare(config, learner, batch)
+    rows = prepare(config, learner, batch)
     deviation = np.sqrt(5.0)  # of 1, 3, 5, 7
     expected = np.array([-2.0, -1.0, -1.0, 4.0]) / (deviation if scaled else 1.0)
     np.testing.assert_allclose(rows.cost_advantage[:, 0], expected, rtol=1e-5)

@@ -130,7 +130,7 @@ def test_real_segments_never_run_over_the_end_of_an_episode():
     real = real_batch(config, problem, experience, 0)
     np.testing.assert_allclose(real.cost, [[3.0]])
     np.testing.assert_allclose(real.cost_error, [[np.std([1, 2, 3, 6], ddof=1) / 2]])
-    assert real.segments.weight == 1
+    assert (real.segments.weight == 1).all()
     segments = real.segments.obs[0]
     assert segments.shape == (horizon, 300, 2)
     allowed = {(t, 0) for t in (3, 4, 8)} | {(t, 1) for t in range(9)}
@@ -140,7 +140,7 @@ def test_real_segments_never_run_over_the_end_of_an_episode():
     np.testing.assert_array_equal(real.segments.action[0], segments * 10)
     np.testing.assert_array_equal(real.segments.reward[0], segments[..., 0] + 0.5)
     np.testing.assert_array_equal(real.segments.cost[0], segments[..., :1] + 0.25)
-    np.testing.assert_array_equal(real.segments.last_obs[0], segments[-1] + 100)
+    np.testing.assert_array_equal(real.segments.next_obs[0, 0], segments[-1] + 100)
 
 
 @pytest.mark.parametrize("ratio", [0.0, 1.0])

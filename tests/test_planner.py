@@ -14,6 +14,7 @@ from scipy.stats import halfnorm
 from surefoot.core.spaces import ActionSpec
 from surefoot.world.black_box import BlackBox
 from surefoot.world.ensemble import rounded
+from surefoot.world.imagination import LearnedWorld
 from surefoot.world.planner import (
     PlannerConfig,
     evaluate,
@@ -76,8 +77,8 @@ def test_value_is_a_mean_and_cost_the_worst_case_over_elites(weight):
     plans = jnp.broadcast_to(jnp.array(doing)[:, None, None, None], (2, 2, 2, 1))  # [C, H, N, A]
     value, cost = jax.jit(
         lambda key: evaluate(
-            PlannerConfig(horizon=2, particles=3, value_weight=weight), task_model, BOX,
-            line(3, elites=(0, 2)), jnp.array(begin)[:, None], plans,
+            PlannerConfig(horizon=2, particles=3, value_weight=weight), 
+            LearnedWorld(task_model, BOX, line(3, elites=(0, 2))), jnp.array(begin)[:, None], plans,
             lambda obs, key: 100 * obs[:, 0], key,
         )
     )(jax.random.key(0))  # fmt: skip
@@ -101,7 +102,7 @@ def test_an_accelerator_plans_with_rounded_weights():
     def value(ensemble):
         plans, state = jnp.zeros((1, 1, 1, 1)), jnp.zeros((1, 1))
         key = jax.random.key(0)
-        return evaluate(config, free, BOX, ensemble, state, plans, None, key)[0]
+        return evaluate(config, LearnedWorld(free, BOX, ensemble), state, plans, None, key)[0]
 
     np.testing.assert_allclose(value(ensemble), 1.003, rtol=1e-5)
     np.testing.assert_allclose(value(rounded(ensemble)), 1.0, rtol=1e-5)
@@ -118,7 +119,12 @@ def test_cost_is_the_worst_case_over_particles_and_all_plans_meet_the_same_luck(
     n, config = 4000, PlannerConfig(horizon=1, particles=3)
     value, cost = jax.jit(
         lambda key: evaluate(
-            config, task_model, BOX, still, jnp.zeros((n, 1)), jnp.zeros((2, 1, n, 1)), None, key
+            config,
+            LearnedWorld(task_model, BOX, still),
+            jnp.zeros((n, 1)),
+            jnp.zeros((2, 1, n, 1)),
+            None,
+            key,
         )
     )(jax.random.key(1))
     np.testing.assert_array_equal(value[0], value[1])
@@ -138,7 +144,8 @@ def test_nothing_counts_after_an_end():
     )
     value, cost = jax.jit(
         lambda key: evaluate(
-            PlannerConfig(horizon=4), task_model, BOX, line(), jnp.array([[0.0], [-9.0]]),
+            PlannerConfig(horizon=4), LearnedWorld(task_model, BOX, line()),
+            jnp.array([[0.0], [-9.0]]),
             jnp.zeros((1, 4, 2, 1)), lambda obs, key: jnp.full(len(obs), 50.0), key,
         )
     )(jax.random.key(0))  # fmt: skip
@@ -157,7 +164,13 @@ def test_the_next_plan_starts_where_this_one_goes_on_and_bounds_are_reached_not_
     np.testing.assert_array_equal(start, np.tile([0.5, -2.25], (3, 4, 1)))
     result = jax.jit(
         lambda key: plan(
-            config, task_model, box, grows, jnp.full((3, 1), 2.0), start, None, None, key
+            config,
+            LearnedWorld(task_model, box, grows),
+            jnp.full((3, 1), 2.0),
+            start,
+            None,
+            None,
+            key,
         )
     )(jax.random.key(0))
     np.testing.assert_allclose(result.action, np.tile([0.2, 0.5], (3, 1)), atol=0.12)
@@ -176,7 +189,12 @@ def test_an_action_that_is_held_counts_at_every_step_and_is_left_bit_by_bit():
     plans = jnp.array([0.5, -1.0])[None, :, None, None]
     first = jnp.zeros((1, 1))
     value, cost = evaluate(
-        config, task_model, BOX, line(), first, plans, lambda obs, key: obs[:, 0], jax.random.key(0)
+        config,
+        LearnedWorld(task_model, BOX, line()),
+        first,
+        plans,
+        lambda obs, key: obs[:, 0],
+        jax.random.key(0),
     )
     np.testing.assert_allclose(value, 0.5 * (1 + 2 + 3) - (4 + 5 + 6) + 6)
     np.testing.assert_allclose(cost, 3 * 0.25 + 3)
@@ -184,7 +202,9 @@ def test_an_action_that_is_held_counts_at_every_step_and_is_left_bit_by_bit():
     # action is done after a step, and a third of the next (at last of the middle, 0.5) has come in.
     begin = jnp.zeros((1, 2, 1))
     free = known(lambda s, a, t: a[0], lambda s, a, t: (a != 0.25) * 1.0)
-    result = plan(config, free, BOX, line(), first, begin + 0.25, None, None, jax.random.key(0))
+    result = plan(
+        config, LearnedWorld(free, BOX, line()), first, begin + 0.25, None, None, jax.random.key(0)
+    )
     np.testing.assert_allclose(result.action, [[0.25]])
     np.testing.assert_allclose(result.mean[0, :, 0], [0.25, (2 * 0.25 + 0.5) / 3], rtol=1e-6)
     np.testing.assert_allclose(result.value, 6 * 0.25, rtol=1e-6)
@@ -199,7 +219,15 @@ def test_a_policy_that_knows_the_way_is_listened_to():
     def find(knows, key):
         policy = lambda obs, key: jnp.where(knows, 0.7, 3.0) + jnp.zeros((len(obs), 1))
         start = initial_mean(config, BOX, 2)
-        return plan(config, task_model, BOX, line(), jnp.zeros((2, 1)), start, policy, None, key)
+        return plan(
+            config,
+            LearnedWorld(task_model, BOX, line()),
+            jnp.zeros((2, 1)),
+            start,
+            policy,
+            None,
+            key,
+        )
 
     result = find(True, jax.random.key(0))
     assert result.safe.all()
@@ -290,7 +318,9 @@ def drive(config, price, first, key):
 
     def step(carry, key):
         state, mean = carry
-        result = plan(config, plane(price), PLANE, integrator(), state, mean, None, None, key)
+        result = plan(
+            config, LearnedWorld(plane(price), PLANE, integrator()), state, mean, None, None, key
+        )
         v = state[:, 2:] + DT * result.action
         p = state[:, :2] + DT * v
         return (jnp.concatenate([p, v], 1), result.mean), (p, result)
@@ -339,7 +369,7 @@ def test_the_worst_case_of_following_a_policy():
         config = PlannerConfig(horizon=horizon, hold=hold, particles=2)
         result = jax.jit(
             lambda key, config=config: worst_cost(
-                config, task_model, BOX, line(2), first, act, policy, key
+                config, LearnedWorld(task_model, BOX, line(2)), first, act, policy, key
             )
         )(jax.random.key(0))
         for n in range(2):

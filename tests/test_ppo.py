@@ -9,23 +9,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from surefoot.learn import multiplier, ppo
+from surefoot.core.spaces import ActionSpec
+from surefoot.learn import actor_critic, multiplier, ppo
+from surefoot.learn.actor_critic import Batch
 from surefoot.learn.descent import minibatch
 from surefoot.learn.multiplier import MultiplierConfig
-from surefoot.learn.ppo import Batch, PPOConfig
+from surefoot.learn.ppo import PPOConfig
 from toys import BANDIT_PPO
 
 SMALL = PPOConfig(hidden=(8,), epochs=3, critic_epochs=2, kl_stop=None)
 update = jax.jit(ppo.update, static_argnums=0)
-prepare = jax.jit(ppo.prepare, static_argnums=0)
+prepare = jax.jit(actor_critic.prepare, static_argnums=0)
 improve = jax.jit(ppo.improve_policy, static_argnums=0)
-fit = jax.jit(ppo.fit_critics, static_argnums=0)
+fit = jax.jit(actor_critic.fit_critics, static_argnums=0)
 
 
 def make(config, *, k=1, discrete=False, steps=5, envs=4, seed=0):
     """A new learner and a random batch of its own actions."""
     keys = jax.random.split(jax.random.key(seed), 6)
-    learner = ppo.init(config, MultiplierConfig(), 3, 2, discrete, k, keys[0])
+    learner = ppo.init(config, MultiplierConfig(), 3, ActionSpec(2, discrete), k, keys[0])
     obs = jax.random.normal(keys[1], (steps, envs, 3))
     batch = Batch(
         obs=obs,
@@ -53,7 +55,7 @@ def test_constrained_bandit_reaches_its_optimum():
     """
     config = BANDIT_PPO
     prices = MultiplierConfig(initial=0.0)
-    learner = ppo.init(config, prices, 1, 1, False, 1, jax.random.key(0))
+    learner = ppo.init(config, prices, 1, ActionSpec(1), 1, jax.random.key(0))
     obs = jnp.ones((1, 512, 1))
     over = jnp.ones((1, 512), bool)
 
@@ -84,7 +86,7 @@ def test_discrete_policy_finds_the_paying_arm():
         critic_epochs=1,
         minimum_log_std=-2.0,  # means nothing here, and must do no harm
     )
-    learner = ppo.init(config, MultiplierConfig(), 1, 3, True, 0, jax.random.key(0))
+    learner = ppo.init(config, MultiplierConfig(), 1, ActionSpec(3, True), 0, jax.random.key(0))
     obs, over = jnp.ones((1, 64, 1)), jnp.ones((1, 64), bool)
 
     def one_round(learner, key):
@@ -149,14 +151,14 @@ def test_kl_stop_ends_the_policy(minibatches):
 def test_nothing_but_networks_and_moments_changes():
     config = dataclasses.replace(SMALL, normalise_observations=True)
     learner, batch = make(config)
-    learner = ppo.observe(learner, 5 + 2 * batch.obs)
+    learner = actor_critic.observe(learner, 5 + 2 * batch.obs)
     new, _ = update(config, learner, batch, jnp.ones(1), jax.random.key(0))
     assert_same(new.multiplier, learner.multiplier)
     assert_same(new.normalizer, learner.normalizer)
     scaled = np.asarray(learner.scaled(5 + 2 * batch.obs))
     np.testing.assert_allclose(scaled.mean((0, 1)), 0, atol=1e-5)
     plain, _ = make(SMALL)
-    assert ppo.observe(plain, batch.obs) is plain
+    assert actor_critic.observe(plain, batch.obs) is plain
 
 
 def test_last_observations_are_enough_without_ends_inside():

@@ -23,7 +23,7 @@ from surefoot.algorithms.trainer import Problem
 from surefoot.core.config import from_dict, to_dict
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved, to_arrays
-from surefoot.core.spaces import action_spec
+from surefoot.core.spaces import ActionSpec, action_spec
 from surefoot.envs.gym.adapters import adapt
 from surefoot.envs.task import TASKS, Task
 from surefoot.learn import ppo
@@ -141,14 +141,14 @@ def test_an_unknown_field_is_named():
 def test_states_survive_the_disk(tmp_path):
     config = MultiplierConfig(kind="pid")
     state = {
-        "learner": ppo.init(PPO, config, 3, 2, False, 1, jax.random.key(1)),
+        "learner": ppo.init(PPO, config, 3, ActionSpec(2), 1, jax.random.key(1)),
         "keys": jax.random.split(jax.random.key(7), 3),
         "count": jnp.array(5, jnp.int32),
         "flag": jnp.array([True, False]),
     }
     path = write_checkpoint(tmp_path, Checkpoint({"epoch": 12}, to_arrays({"all": state})))
     template = {
-        "learner": ppo.init(PPO, config, 3, 2, False, 1, jax.random.key(2)),
+        "learner": ppo.init(PPO, config, 3, ActionSpec(2), 1, jax.random.key(2)),
         "keys": jax.random.split(jax.random.key(0), 3),
         "count": jnp.array(0, jnp.int32),
         "flag": jnp.array([False, False]),
@@ -213,7 +213,7 @@ np.save({str(tmp_path / "one.npy")!r}, policy.act(obs[0]))
     np.testing.assert_allclose(np.load(tmp_path / "one.npy"), acted[0], atol=1e-6)
 
     # The learner itself, read from the checkpoint.
-    start = lambda key: ppo.init(PPO, TINY.multiplier, obs.shape[1], 2, False, 1, key)
+    start = lambda key: ppo.init(PPO, TINY.multiplier, obs.shape[1], ActionSpec(2), 1, key)
     learner = jax.vmap(start)(jax.random.split(jax.random.key(0), 2))
     checkpoint, _ = newest_sound(run / "checkpoints")
     learner = Saved(checkpoint.arrays).like("trainer/state/learner", learner)

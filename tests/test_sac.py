@@ -14,15 +14,10 @@ from scipy import integrate, stats
 
 import in_memory
 from harness import OFF, SAC, came_to, differences, start
-from surefoot.algorithms import sac as algorithm
 from surefoot.algorithms.algorithm import ALGORITHMS
 from surefoot.algorithms.collect import Collector
 from surefoot.algorithms.dataset import Dataset
-from surefoot.algorithms.off_policy import (
-    as_transitions,
-    replay_buffer,
-    squashed_policy,
-)
+from surefoot.algorithms.off_policy import METRICS, Updates, squashed_policy
 from surefoot.algorithms.off_policy import transitions as to_transitions
 from surefoot.algorithms.sac import SACConfig
 from surefoot.algorithms.trainer import Problem
@@ -84,7 +79,7 @@ def test_log_probabilities_far_out_are_finite_and_right():
 
 @partial(jax.jit, static_argnums=0)
 def begin(config: SACLearnerConfig, key) -> sac.Learner:
-    return sac.init(config, 3, 2, key)
+    return sac.init(config, 3, ActionSpec(2), key)
 
 
 def says(twin: sac.TwinQ, values: tuple[float, float]) -> sac.TwinQ:
@@ -143,7 +138,7 @@ def test_an_update_moves_everything_the_right_way():
     np.testing.assert_allclose(after.targets.network.biases[-1], 0.9 * 7 + 0.1 * -8.99, rtol=1e-5)
     # With critics that do not care, a narrow actor becomes wider.
     np.testing.assert_allclose(after.networks.actor.network.biases[-1][2:], -2 + 0.01, atol=1e-5)
-    assert metrics["temperature"] == pytest.approx(1.0) and set(metrics) == set(algorithm.METRICS)
+    assert metrics["temperature"] == pytest.approx(1.0) and set(metrics) == set(METRICS)
 
 
 def test_bounds_and_the_unit_box():
@@ -208,7 +203,7 @@ def test_the_ring_wraps():
     assert (buffer.count, buffer.size) == (3, 3)
 
     def draw(count):
-        transitions = jax.tree.map(lambda x: x[0], as_transitions(buffer))
+        transitions = jax.tree.map(lambda x: x[0], Transitions(**buffer.rows))
         return replays.draw(transitions, jnp.int32(buffer.size), count, KEY)
 
     assert set(np.asarray(draw(50).reward)) == {0.0, 1.0, 2.0}
@@ -267,7 +262,7 @@ def test_the_replay_buffer_holds_real_steps():
     actions = ActionSpec(1, low=(-2.0,), high=(2.0,))
     problem = Problem((0,), 2, 6, 1, actions, ("cost",))
     collector = Collector(scripts(2), [0], 2)
-    buffer = replay_buffer(config, problem)
+    buffer = Updates(config, problem).replay
     for _ in range(16):
         steps = collector.collect(lambda now: np.full((1, 2, 1), 0.5, np.float32), actions, 5)
         buffer.add(to_transitions(steps, actions))
@@ -276,7 +271,7 @@ def test_the_replay_buffer_holds_real_steps():
     np.testing.assert_array_equal(buffer.rows["reward"], 0.5)
     np.testing.assert_array_equal(buffer.rows["next_obs"], buffer.rows["obs"] + 1)
     few = replace(config, steps=45)
-    few_buffer = replay_buffer(few, problem)
+    few_buffer = Updates(few, problem).replay
     few_buffer.add(to_transitions(steps, actions))
     assert few_buffer.rows["reward"].shape == (1, 50)
 

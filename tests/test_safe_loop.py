@@ -11,7 +11,8 @@ import pytest
 
 import in_memory
 from harness import TASK, TINY, start
-from surefoot.algorithms import sac, safe_loop
+from surefoot.algorithms import safe_loop
+from surefoot.algorithms.off_policy import METRICS
 from surefoot.algorithms.safe_loop import SafeLoopConfig, SafeLoopTrainer
 from surefoot.algorithms.trainer import Problem
 from surefoot.core.snapshot import Saved, to_arrays
@@ -20,6 +21,7 @@ from surefoot.runs.folder import RunFolder
 from surefoot.use.evaluate import evaluate
 from surefoot.world import planner
 from surefoot.world.black_box import BlackBox
+from surefoot.world.imagination import LearnedWorld
 from surefoot.world.planner import PlannerConfig
 from toys import Drift, TwoState, linear_ensemble
 
@@ -41,7 +43,7 @@ def test_a_run_on_a_task(trained):
     numbers = [(epoch.number, epoch.total) for epoch, _ in trained]
     assert numbers == [(1, 3), (2, 3), (3, 3)]
     first, second, last = (epoch.metrics for epoch, _ in trained)
-    for name in (*safe_loop.PLAN_METRICS, *sac.METRICS):
+    for name in (*safe_loop.PLAN_METRICS, *METRICS):
         assert all(np.isnan(row[name]) for row in first)
         assert all(np.isfinite(row[name]) for row in (*second, *last))
     for row in (*first, *second, *last):
@@ -164,7 +166,7 @@ def test_a_planner_keeps_each_plan_within_the_wall():
     learner, key = state.sac.learner, jax.random.key(1)
     plan = jax.jit(
         lambda states: planner.plan(
-            PLANNER, WALL, LINE.actions, EXACT, states, jnp.zeros((2, 3, 1)),
+            PLANNER, LearnedWorld(WALL, LINE.actions, EXACT), states, jnp.zeros((2, 3, 1)),
             lambda obs, key: planning.act(learner, obs, key),
             lambda obs, key: planning.value(learner, obs, key), key,
         )

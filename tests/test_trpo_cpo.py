@@ -20,9 +20,9 @@ from surefoot.algorithms.trpo_lagrangian import TRPOLagrangianConfig
 from surefoot.core.spaces import ActionSpec
 from surefoot.envs.gym.adapters import adapt
 from surefoot.learn import trust_region
+from surefoot.learn.actor_critic import Batch, Rows
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.networks import Actor
-from surefoot.learn.ppo import Batch, Rows
 from surefoot.learn.trust_region import TrustRegionConfig
 from toys import BANDIT_PPO, Drift, Script, TwoState
 
@@ -101,7 +101,7 @@ def test_halves_separate_signal_from_noise(signal, least, most):
 
     The cost of an action is `signal` times its first part, the rest has nothing to do with it.
     """
-    actor = Actor(3, 2, jax.random.key(1), hidden=(16,))
+    actor = Actor(3, ActionSpec(2), jax.random.key(1), hidden=(16,))
     keys = jax.random.split(jax.random.key(2), 4)
     obs = jax.random.normal(keys[0], (40, 30, 3)).reshape(-1, 3)
     heads = actor.heads(obs)

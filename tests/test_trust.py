@@ -10,7 +10,7 @@ import pytest
 from surefoot.core.spaces import ActionSpec
 from surefoot.world import trust
 from surefoot.world.black_box import BlackBox
-from surefoot.world.imagination import imagine
+from surefoot.world.imagination import LearnedWorld, imagine
 from toys import linear_ensemble
 
 ACTIONS = ActionSpec(1, low=(-5.0,), high=(5.0,))
@@ -33,7 +33,9 @@ def ratio(key, std_model, new, old, reward, rollouts=8):
 
         def within(member):
             start = jnp.zeros((rollouts, 1))
-            seen, _ = imagine(task_model, ACTIONS, std_model, policy, start, 3, key, member)
+            seen, _ = imagine(
+                LearnedWorld(task_model, ACTIONS, std_model), policy, start, 3, key, member
+            )
             return seen.returns().mean()
 
         return within

@@ -13,6 +13,7 @@ from jax.flatten_util import ravel_pytree
 from scipy.optimize import minimize
 
 from surefoot.algorithms import trpo_lagrangian
+from surefoot.core.spaces import ActionSpec
 from surefoot.learn import dual, natural, trust_region
 from surefoot.learn.actor_critic import Rows
 from surefoot.learn.networks import Actor
@@ -177,7 +178,7 @@ def rows_of(actor, n=7, seed=0):
 @pytest.mark.parametrize("discrete", [False, True])
 def test_fisher_products_against_the_matrix(discrete):
     """The matrix from scores: E[score score'], exact over choices, or by the Gaussian's formula."""
-    actor = Actor(3, 2, jax.random.key(1), discrete=discrete, hidden=(4,), initial_log_std=-0.3)
+    actor = Actor(3, ActionSpec(2, discrete), jax.random.key(1), (4,), -0.3)
     # Away from the nearly constant policy that a new one is.
     actor = jax.tree.map(lambda x: x + 0.3 * jnp.sin(jnp.arange(x.size)).reshape(x.shape), actor)
     rows = rows_of(actor)
@@ -267,7 +268,7 @@ def test_one_step_of_trpo_by_hand():
     Fisher: 1 / s^2 for m and 2 for l. The rest is the formula of the step.
     """
     config = TrustRegionConfig(hidden=(), damping=0.1, delta=1e-4, initial_log_std=-0.7)
-    actor = Actor(3, 1, jax.random.key(0), hidden=(), initial_log_std=-0.7)
+    actor = Actor(3, ActionSpec(1), jax.random.key(0), (), -0.7)
     rows = rows_of(actor, n=50)
     rows = eqx.tree_at(lambda r: r.obs, rows, jnp.zeros((50, 3)))
     rows = eqx.tree_at(lambda r: r.old_heads, rows, jnp.zeros((50, 1)))

@@ -3,7 +3,7 @@
 surefoot train PointGoal --algorithm toy_algorithm.py:ALGORITHM --learning-rate 0.02
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import equinox as eqx
 import jax
@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Key
 
 from surefoot.algorithms import on_policy
-from surefoot.algorithms.algorithm import Algorithm, CostLimit, Preset, Steps
-from surefoot.algorithms.on_policy import Measured, OnPolicy, State
+from surefoot.algorithms.algorithm import Steps
+from surefoot.algorithms.on_policy import Measured, OnPolicyConfig, State
 from surefoot.algorithms.trainer import Problem
-from surefoot.core.config import Positive, check
+from surefoot.core.config import Positive
 from surefoot.learn import ppo, surrogate
 from surefoot.learn.actor_critic import Batch, fit_critics, prepare
 from surefoot.learn.multiplier import MultiplierConfig
@@ -22,13 +22,11 @@ from surefoot.learn.ppo import PPOConfig
 
 
 @dataclass(frozen=True)
-class ReinforceConfig:
+class ReinforceConfig(OnPolicyConfig):
     """REINFORCE-Lagrangian."""
 
     steps: Steps = 20_000
     """Real steps in all."""
-    cost_limit: CostLimit = ()
-    """Limit on the undiscounted cost of an episode, one per constraint."""
     steps_per_epoch: Steps = 1_000
     """Real steps per update."""
     observation: str = "ego"
@@ -40,18 +38,12 @@ class ReinforceConfig:
     multiplier: MultiplierConfig = field(default_factory=MultiplierConfig)
     """The multiplier's rule."""
 
-    def __post_init__(self) -> None:
-        check(self)
-
 
 def init(config: ReinforceConfig, problem: Problem, key: Key[Array, ""]) -> State:
     """A new policy, new critics and the initial multipliers of one seed."""
     learner_key, key = jax.random.split(key)
-    actions, k = problem.actions, problem.constraints
-    obs = problem.observation_size
-    learner = ppo.init(
-        config.learner, config.multiplier, obs, actions.size, actions.discrete, k, learner_key
-    )
+    obs, k = problem.observation_size, problem.constraints
+    learner = ppo.init(config.learner, config.multiplier, obs, problem.actions, k, learner_key)
     return State(learner, key)
 
 
@@ -78,16 +70,14 @@ def update(
     return State(learner, key), {"lambda": lam, "objective": jnp.asarray(value), **metrics}
 
 
-def trainer(config: ReinforceConfig, problem: Problem) -> OnPolicy:
-    return OnPolicy(config, problem, init, update, remedy="a smaller learning_rate")
-
-
-ALGORITHM = Algorithm(
-    name="reinforce-lagrangian",
-    title="REINFORCE-Lagrangian",
-    config=ReinforceConfig,
-    trainer=trainer,
-    environments=on_policy.environments,
-    presets={"default": Preset()},
+ALGORITHM = replace(
+    on_policy.algorithm(
+        "reinforce-lagrangian",
+        "REINFORCE-Lagrangian",
+        ReinforceConfig,
+        init,
+        update,
+        remedy="a smaller learning_rate",
+    ),
     columns={"lambda": "{lambda:.3f}", "objective": "{objective:.3f}"},
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Generic, Protocol, TypeVar
 
 from surefoot.algorithms.trainer import Problem, Trainer
 from surefoot.core.config import NonNegative, Range, changed, check_choice
@@ -23,9 +23,11 @@ CUSTOM = "custom"
 """What a run records as its preset if it was given a whole config."""
 
 Steps = Annotated[int, Range(least=1, most=10**12)]
+DatasetSteps = Annotated[int, Range(least=1, most=10**9)]
+"""Real steps of an algorithm that holds all of them."""
 CostLimit = tuple[NonNegative, ...]
 """One limit per constraint; empty in a config that takes the task's."""
-Overrides = Mapping[str, Any]
+Overrides = Mapping[str, object]
 """Settings by dotted name, such as {"ppo.clip": 0.1}."""
 
 
@@ -42,7 +44,7 @@ class Preset:
     tasks: Mapping[str, Overrides] = field(default_factory=dict)
     tasks_on: Mapping[str, Mapping[str, Overrides]] = field(default_factory=dict)
 
-    def of(self, task: str, device: str) -> dict[str, Any]:
+    def of(self, task: str, device: str) -> dict[str, object]:
         """All overrides for a task on a device."""
         return {
             **self.settings,
@@ -52,34 +54,45 @@ class Preset:
         }
 
 
+class Config(Protocol):
+    """What every algorithm's config has: a frozen dataclass."""
+
+    @property
+    def steps(self) -> int: ...
+    @property
+    def cost_limit(self) -> tuple[float, ...]: ...
+
+
+C = TypeVar("C", bound=Config)
+
+
 @dataclass(frozen=True)
-class Algorithm:
+class Algorithm(Generic[C]):
     """An algorithm that can be trained with. Its file holds its config, presets and functions."""
 
     name: str
     title: str
     """As in papers."""
-    config: type
-    """Frozen config dataclass with at least `steps` and `cost_limit`."""
-    trainer: Callable[[Any, Problem], Trainer]
+    config: type[C]
+    trainer: Callable[[C, Problem], Trainer]
     """`trainer(config, problem)` makes what the shared training loop drives."""
-    environments: Callable[[Any, int], int]
+    environments: Callable[[C, int], int]
     """`environments(config, episode_steps)`: how many environments each seed steps."""
     presets: Mapping[str, Preset] = field(default_factory=lambda: {"default": Preset()})
     uses_model: bool = False
     """Whether it learns a model; its config then has `model`, otherwise `observation`."""
     plans: bool = False
     """Whether it plans every real step, so that its policy alone is not what was trained."""
-    keeps_limit: Callable[[Any], bool] = lambda config: True
+    keeps_limit: Callable[[C], bool] = lambda config: True
     """Whether a config keeps the cost limit, or only reports by it."""
     columns: Mapping[str, str] = field(default_factory=dict)
     """Columns of the progress table beside reward and cost: title to format of the metrics."""
-    warning: Callable[[Mapping[str, Any]], str | None] = lambda row: None
+    warning: Callable[[Mapping[str, float]], str | None] = lambda row: None
     """A warning to show with a row of metrics, if there is reason for one."""
-    check: Callable[[Any], None] = lambda config: None
+    check: Callable[[C], None] = lambda config: None
     """Raises a ValueError if a config contradicts the algorithm."""
 
-    def preset(self, name: str, task: Task, device: str) -> Any:
+    def preset(self, name: str, task: Task, device: str) -> C:
         """The config of the preset `name` for a task on a device (cpu or gpu)."""
         check_choice("preset", name, self.presets)
         device = "cpu" if device == "cpu" else "gpu"
@@ -87,13 +100,21 @@ class Algorithm:
         if name == "default":
             overrides |= task.presets.get(self.name, {})
         config = changed(self.config(), overrides)
-        if self.uses_model and config.model not in task.models:
+        if self.uses_model and self.sees(config) not in task.models:
             config = changed(config, {"model": BLACK_BOX})
         return config
 
-    def sees(self, config: Any) -> str:
+    def sees(self, config: C) -> str:
         """The name of the model or observation that decides what the policy sees."""
-        return config.model if self.uses_model else config.observation
+        return getattr(config, "model" if self.uses_model else "observation")
+
+    def accepts(self, config: C) -> bool:
+        """Whether `check` passes."""
+        try:
+            self.check(config)
+        except ValueError:
+            return False
+        return True
 
 
 ALGORITHMS: Registry[Algorithm] = Registry(Algorithm, "algorithm", BUILTIN)
@@ -108,18 +129,10 @@ def register_algorithm(algorithm: Algorithm) -> Algorithm:
     return ALGORITHMS.register(algorithm.name, algorithm)
 
 
-def algorithm_of(config: Any) -> Algorithm:
+def algorithm_of(config: Config) -> Algorithm:
     """The built-in or registered algorithm that a config is for."""
     fitting = [a for a in map(ALGORITHMS.__getitem__, ALGORITHMS) if a.config is type(config)]
     if not fitting:
         kinds = sorted({ALGORITHMS[name].config.__name__ for name in ALGORITHMS})
         raise ValueError(f"config={config!r} must be one of {', '.join(kinds)}")
-    return next((a for a in fitting if _accepts(a, config)), fitting[0])
-
-
-def _accepts(algorithm: Algorithm, config: Any) -> bool:
-    try:
-        algorithm.check(config)
-    except ValueError:
-        return False
-    return True
+    return next((a for a in fitting if a.accepts(config)), fitting[0])

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from surefoot.algorithms.experience import Episodes, Experience
+from surefoot.core.arrays import Tree
 from surefoot.core.policy import Policy
 from surefoot.core.spaces import ActionSpec
 from surefoot.envs.gym import snapshot as snapshots
@@ -28,7 +29,7 @@ class Now(NamedTuple):
     """[S, n, D]."""
     begins: np.ndarray
     """Which environments are at the first step of an episode, [S, n]."""
-    state: Any
+    state: Tree
     """The environments' true states; None if the model takes observations."""
     model: TaskModel | None
 
@@ -54,20 +55,6 @@ def uses_state(env: Any, model: TaskModel | None) -> bool:
             f"`state()` and `outcome`; see surefoot.envs.base.TaskEnv"
         )
     return True
-
-
-class _Step(NamedTuple):
-    """One step of all environments: arrays [S * n, …]."""
-
-    obs: np.ndarray
-    action: np.ndarray
-    reward: np.ndarray
-    cost: np.ndarray
-    next_obs: np.ndarray
-    terminated: np.ndarray
-    ended: np.ndarray
-    before: Any
-    after: Any
 
 
 class Collector:
@@ -109,29 +96,24 @@ class Collector:
 
         `t` is the number of the first step, as the actor sees it.
         """
-        rows: list[_Step] = []
+        rows: list[tuple] = []
         finished: list[list[tuple]] = [[] for _ in self.seeds]
         for i in range(steps):
             now = self.now(t + i)
             action = np.asarray(actor(now))
             sent = actions.to_env(action).reshape(self.env.num_envs, *action.shape[2:])
-            self.obs, reward, terminated, truncated, cost, info = self._step(sent, t + i)
-            ended = terminated | truncated
-            next_obs = self.obs
-            if ended.any():
-                next_obs = np.where(ended[:, None], info["final_obs"], self.obs)
+            step = self._step(sent, f"step {t + i} of the epoch")
             after = self.env.outcome if self._uses_state else None
-            rows.append(
-                _Step(now.obs, action, reward, cost, next_obs, terminated, ended, now.state, after)
-            )
-            self._count(reward, cost, ended, finished)
-            for j in np.flatnonzero(ended):
-                self._starts[j // self.per_seed].append(self.obs[j])
+            rows.append((now.obs, action, *step, now.state, after))
+            self._count(step, finished)
         return self._experience(rows, finished)
 
-    def _step(self, actions: np.ndarray, t: int) -> tuple[Any, ...]:
-        """Step all environments and check what they return; exceptions name the environment."""
-        n = self.env.num_envs
+    def _step(self, actions: np.ndarray, when: str) -> tuple[np.ndarray, ...]:
+        """Reward, cost, next observation, terminated and ended, [S * n, …], all checked.
+
+        Exceptions name the environment.
+        """
+        n, shape = self.env.num_envs, self.obs.shape
         try:
             obs, reward, terminated, truncated, info = self.env.step(actions)
             cost = np.asarray(info["cost"], np.float64).reshape(n, -1)
@@ -139,18 +121,12 @@ class Collector:
             raise
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
-            raise EnvironmentFault(f"environments, step {t} of the epoch: {problem}") from error
-        when, shape = f"step {t} of the epoch", self.obs.shape
-        obs, reward = _numbers("observation", obs, shape, when), _numbers("reward", reward, n, when)
+            raise EnvironmentFault(f"environments, {when}: {problem}") from error
+        self.obs = next_obs = _numbers("observation", obs, shape, when)
+        reward = _numbers("reward", reward, (n,), when)
         cost = _numbers("cost", cost, self._cost.shape, when)
-        ends = []
-        for name, values in (("terminated", terminated), ("truncated", truncated)):
-            if np.shape(values) != (n,):
-                raise EnvironmentFault(
-                    f"environments, {when}: {name} has shape {np.shape(values)}, not {(n,)}"
-                )
-            ends.append(np.asarray(values, bool))
-        ended = ends[0] | ends[1]
+        terminated = _numbers("terminated", terminated, (n,), when).astype(bool)
+        ended = terminated | _numbers("truncated", truncated, (n,), when).astype(bool)
         if ended.any():
             if "final_obs" not in info:
                 i = int(np.argmax(ended))
@@ -158,9 +134,10 @@ class Collector:
                     f"environment {i}, {when}: the episode ended, but info has no final_obs"
                 )
             _numbers("final_obs", info["final_obs"], shape, when, ended)
-        return obs, reward, *ends, cost, info
+            next_obs = np.where(ended[:, None], info["final_obs"], obs)
+        return reward, cost, next_obs, terminated, ended
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Tree]:
         """Everything needed to resume; without `env` if the environments have no snapshot."""
         env = snapshots.snapshot(self.env)
         sums = {"reward": self._reward, "cost": self._cost, "length": self._length}
@@ -172,7 +149,7 @@ class Collector:
             "rngs": {str(s): snapshots.from_generator(rng) for s, rng in enumerate(self.rngs)},
         }
 
-    def restore(self, state: dict[str, Any], epoch: int) -> None:
+    def restore(self, state: dict[str, Tree], epoch: int) -> None:
         """Restore a snapshot taken after `epoch` epochs.
 
         Environments without a snapshot begin new episodes, with seeds that only this epoch has.
@@ -183,7 +160,7 @@ class Collector:
             problem = f"{type(error).__name__}: {error}"
             raise ValueError(f"the checkpoint does not fit the environments: {problem}") from error
 
-    def _restore(self, state: dict[str, Any], epoch: int) -> None:
+    def _restore(self, state: dict[str, Tree], epoch: int) -> None:
         for s, rng in enumerate(self.rngs):
             snapshots.to_generator(rng, state["rngs"][str(s)])
             self._starts[s] = deque(state["starts"][str(s)], maxlen=RECENT_STARTS)
@@ -202,45 +179,45 @@ class Collector:
         starts = np.stack([np.resize(np.stack(list(s)), shape) for s in self._starts])
         return starts.astype(np.float32)
 
-    def _count(
-        self, reward: np.ndarray, cost: np.ndarray, ended: np.ndarray, finished: list[list[tuple]]
-    ) -> None:
+    def _count(self, step: tuple[np.ndarray, ...], finished: list[list[tuple]]) -> None:
+        """Add up rewards and costs, and note the episodes that ended."""
+        reward, cost, _, _, ended = step
         self._reward += reward
         self._cost += cost
         self._length += 1
         for i in np.flatnonzero(ended):
-            finished[i // self.per_seed].append(
-                (self._reward[i], self._cost[i].copy(), self._length[i])
-            )
+            seed = i // self.per_seed
+            finished[seed].append((self._reward[i], self._cost[i].copy(), self._length[i]))
             self._reward[i], self._cost[i], self._length[i] = 0.0, 0.0, 0
+            self._starts[seed].append(self.obs[i])
 
-    def _experience(self, rows: list[_Step], finished: list[list[tuple]]) -> Experience:
-        k = self._cost.shape[1]
+    def _experience(self, rows: list[tuple], finished: list[list[tuple]]) -> Experience:
+        obs, action, reward, cost, next_obs, terminated, ended, before, after = zip(
+            *rows, strict=True
+        )
         split = lambda values: np.stack([self._split(x) for x in values], 1)
         stack = lambda values: split(values).astype(np.float32)
+        episodes = []
+        for seed in finished:
+            totals, costs, lengths = zip(*seed, strict=True) if seed else ((), (), ())
+            costs = np.array(costs).reshape(len(seed), self._cost.shape[1])
+            episodes.append(Episodes(np.array(totals), costs, np.array(lengths, np.int64)))
         return Experience(
             seeds=self.seeds,
-            obs=np.stack([r.obs for r in rows], 1).astype(np.float32),
-            action=np.stack([r.action for r in rows], 1),
-            reward=stack(r.reward for r in rows),
-            cost=stack(r.cost for r in rows),
-            next_obs=stack(r.next_obs for r in rows),
-            terminated=split(r.terminated for r in rows),
-            ended=split(r.ended for r in rows),
-            before=self._records([row.before for row in rows]),
-            after=self._records([row.after for row in rows]),
-            episodes=[
-                Episodes(
-                    np.array([e[0] for e in seed]),
-                    np.array([e[1] for e in seed]).reshape(len(seed), k),
-                    np.array([e[2] for e in seed], dtype=np.int64),
-                )
-                for seed in finished
-            ],
+            obs=np.stack(obs, 1).astype(np.float32),
+            action=np.stack(action, 1),
+            reward=stack(reward),
+            cost=stack(cost),
+            next_obs=stack(next_obs),
+            terminated=split(terminated),
+            ended=split(ended),
+            before=self._records(before),
+            after=self._records(after),
+            episodes=episodes,
             starts=self._recent_starts(),
         )
 
-    def _records(self, states: list[Any]) -> np.ndarray | None:
+    def _records(self, states: Sequence[Tree]) -> np.ndarray | None:
         """Records [S, T, n, R] of real states."""
         if self.model is None or not self._uses_state:
             return None
@@ -290,13 +267,17 @@ def environment_seeds(seeds: Sequence[int], per_seed: int, restart: int = 0) -> 
 
 
 def _numbers(
-    name: str, values: Any, shape: Any, when: str, where: np.ndarray | None = None
+    name: str,
+    values: object,
+    shape: tuple[int, ...],
+    when: str,
+    where: np.ndarray | None = None,
 ) -> np.ndarray:
     """Values of all environments as an array; raises EnvironmentFault if one is not finite.
 
     Rows outside `where` may be anything: Gymnasium leaves them undefined.
     """
-    array, shape = np.asarray(values), shape if isinstance(shape, tuple) else (shape,)
+    array = np.asarray(values)
     if array.shape != shape:
         raise EnvironmentFault(f"environments, {when}: {name} has shape {array.shape}, not {shape}")
     if array.dtype.kind not in "fiub":

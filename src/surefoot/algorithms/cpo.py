@@ -12,42 +12,30 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array, Bool
 
 from surefoot.algorithms import on_policy
-from surefoot.algorithms.algorithm import Algorithm, CostLimit, Preset, Steps
-from surefoot.algorithms.on_policy import Measured, OnPolicy, State
-from surefoot.algorithms.ppo_lagrangian import TASKS
+from surefoot.algorithms.on_policy import Measured, OnPolicyConfig, State
 from surefoot.algorithms.trainer import Problem
-from surefoot.core.config import check
-from surefoot.learn import dual, ppo, trust_region
-from surefoot.learn.multiplier import MultiplierConfig
+from surefoot.core.arrays import Metrics, RandomKey, Scalar
+from surefoot.learn import actor_critic, dual, trust_region
+from surefoot.learn.actor_critic import Batch, Rows, fit_critics, observe, prepare
+from surefoot.learn.multiplier import NO_MULTIPLIER
 from surefoot.learn.networks import Actor
 from surefoot.learn.trust_region import Judged, TrustRegionConfig
 
 
 @dataclass(frozen=True)
-class CPOConfig:
+class CPOConfig(OnPolicyConfig):
     """CPO with safety-starter-agents' settings. It keeps one constraint."""
 
-    steps: Steps = 2_000_000
-    """Real steps in all."""
-    cost_limit: CostLimit = ()
-    """Limit on the undiscounted cost of an episode."""
-    steps_per_epoch: Steps = 30_000
-    """Real steps per update."""
-    observation: str = "paper"
-    """Observation that the policy sees, if the task has several."""
     signal_scaling: bool = False
     """Scale the requested cost decrease by the estimated signal fraction of the cost gradient."""
     cpo: TrustRegionConfig = field(default_factory=TrustRegionConfig)
     """The learner."""
 
-    def __post_init__(self) -> None:
-        check(self)
 
-
-def init(config: CPOConfig, problem: Problem, key: Key[Array, ""]) -> State:
+def init(config: CPOConfig, problem: Problem, key: RandomKey) -> State:
     """A new policy and new critics."""
     if problem.constraints != 1:
         raise ValueError(
@@ -55,38 +43,37 @@ def init(config: CPOConfig, problem: Problem, key: Key[Array, ""]) -> State:
             f"ppo-lagrangian and trpo-lagrangian support several"
         )
     learner_key, key = jax.random.split(key)
-    actions, none = problem.actions, MultiplierConfig(initial=0.0)
-    learner = trust_region.init(
-        config.cpo, none, problem.observation_size, actions.size, actions.discrete, 1, learner_key
+    learner = actor_critic.init(
+        config.cpo, NO_MULTIPLIER, problem.observation_size, problem.actions, 1, learner_key
     )
     return State(learner, key)
 
 
 def update(
-    config: CPOConfig, state: State, batch: ppo.Batch, measured: Measured
-) -> tuple[State, dict[str, Array]]:
+    config: CPOConfig, state: State, batch: Batch, measured: Measured
+) -> tuple[State, Metrics]:
     """One update from real steps."""
     key, sub = jax.random.split(state.key)
     # Per step, which is what the surrogate of the cost is measured in.
     excess = (measured.cost[0] - config.cost_limit[0]) / measured.length
-    rows = ppo.prepare(config.cpo.ppo, state.learner, batch)
+    rows = prepare(config.cpo, state.learner, batch)
     half = halves(*batch.reward.shape) if config.signal_scaling else None
     actor, metrics = improve(config.cpo, state.learner.actor, rows, excess, half)
     # Per episode; comparing it with the next epoch's cost shows how far to trust the batch.
     metrics["expected_cost_change"] *= measured.length
     learner = eqx.tree_at(lambda s: s.actor, state.learner, actor)
-    learner, critic_metrics = ppo.fit_critics(config.cpo.ppo, learner, rows, sub)
-    learner = ppo.observe(learner, batch.obs)
+    learner, critic_metrics = fit_critics(config.cpo, learner, rows, sub)
+    learner = observe(learner, batch.obs)
     return State(learner, key), {**metrics, **critic_metrics}
 
 
 def improve(
     config: TrustRegionConfig,
     actor: Actor,
-    rows: ppo.Rows,
-    c: Float[Array, ""],
+    rows: Rows,
+    c: Scalar,
     half: Bool[Array, " N"] | None = None,
-) -> tuple[Actor, dict[str, Array]]:
+) -> tuple[Actor, Metrics]:
     """The step of `dual.solve`, shrunk until it holds for the surrogates themselves.
 
     `c` is the excess of the cost per step over its limit; the expected change is per step too.
@@ -127,12 +114,8 @@ def halves(steps: int, environments: int) -> Bool[Array, " N"]:
 
 
 def signal_fraction(
-    config: TrustRegionConfig,
-    actor: Actor,
-    rows: ppo.Rows,
-    half: Bool[Array, " N"],
-    s: Float[Array, ""],
-) -> Float[Array, ""]:
+    config: TrustRegionConfig, actor: Actor, rows: Rows, half: Bool[Array, " N"], s: Scalar
+) -> Scalar:
     """The estimated fraction of s = b'H^-1 b that is signal, at least 0.05.
 
     Half the difference of the two halves' gradients has no signal, and as much noise as their
@@ -148,17 +131,11 @@ def signal_fraction(
     return jnp.clip(1 - noise / jnp.maximum(s, dual.FLAT), 0.05, 1.0)
 
 
-def trainer(config: CPOConfig, problem: Problem) -> OnPolicy:
-    remedy = "a smaller cpo.critic_learning_rate or cpo.normalise_observations"
-    return OnPolicy(config, problem, init, update, remedy)
-
-
-ALGORITHM = Algorithm(
-    name="cpo",
-    title="CPO",
-    config=CPOConfig,
-    trainer=trainer,
-    environments=on_policy.environments,
-    presets={"default": Preset(tasks=TASKS)},
-    columns={"lambda": "{lambda:.3f}"},
+ALGORITHM = on_policy.algorithm(
+    "cpo",
+    "CPO",
+    CPOConfig,
+    init,
+    update,
+    remedy="a smaller cpo.critic_learning_rate or cpo.normalise_observations",
 )

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.algorithms.collect import Actor, Collector, Generators
-from surefoot.algorithms.experience import Experience
+from surefoot.algorithms.experience import Experience, worst_constraint
 from surefoot.core.spaces import action_spec
 from surefoot.world.model import TaskModel
 
@@ -48,7 +48,7 @@ class Evaluation:
     """Over seeds, if there are several."""
     cost_std: float | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Plain values; what is None or empty is left out."""
         values = {name: x for name, x in asdict(self).items() if x is not None}
         values["seeds"] = [
@@ -100,8 +100,7 @@ def _summarise(
     """From rewards [S, n] and costs [S, n, k]."""
     limits = np.asarray(cost_limits)
     # One constraint for all seeds: the one worst kept over all episodes.
-    excess = (cost.mean((0, 1)) - limits) / np.where(limits > 0, limits, 1.0)
-    worst, episodes = int(np.argmax(excess)), reward.shape[1]
+    worst, episodes = worst_constraint(cost.mean((0, 1)), limits), reward.shape[1]
     rows = []
     for s, number in enumerate(seeds):
         one = cost[s, :, worst]
@@ -118,8 +117,9 @@ def _summarise(
             )
         )
     mean = lambda name: float(np.mean([getattr(row, name) for row in rows]))
-    several = len(rows) > 1
-    spread = lambda name: float(np.std([getattr(row, name) for row in rows], ddof=1))
+    spread = lambda name: (
+        float(np.std([getattr(row, name) for row in rows], ddof=1)) if len(rows) > 1 else None
+    )
     return Evaluation(
         mean("reward"),
         mean("cost"),
@@ -129,8 +129,8 @@ def _summarise(
         episodes,
         deterministic,
         rows,
-        spread("reward") if several else None,
-        spread("cost") if several else None,
+        spread("reward"),
+        spread("cost"),
     )
 
 

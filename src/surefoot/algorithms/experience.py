@@ -74,3 +74,8 @@ def joined(parts: Sequence[Experience]) -> Experience:
         whole = lambda name, each=each: np.concatenate([getattr(e, name) for e in each])
         episodes.append(Episodes(whole("reward"), whole("cost"), whole("length")))
     return Experience(parts[0].seeds, **steps, before=None, after=None, episodes=episodes)
+
+
+def worst_constraint(cost: np.ndarray, limits: np.ndarray) -> int:
+    """The constraint [k] with the largest excess over its limit, in units of the limit."""
+    return int(np.argmax((cost - limits) / np.where(limits > 0, limits, 1.0)))

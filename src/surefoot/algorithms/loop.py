@@ -1,6 +1,6 @@
 """The training loop that all algorithms share: act, learn, report, checkpoint."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,10 +10,11 @@ import numpy as np
 
 from surefoot.algorithms.algorithm import Algorithm
 from surefoot.algorithms.collect import Collector
-from surefoot.algorithms.experience import Experience, joined
+from surefoot.algorithms.experience import Experience, joined, worst_constraint
 from surefoot.algorithms.phases import Phases
 from surefoot.algorithms.seeds import all_finite
 from surefoot.algorithms.trainer import Problem, Trainer
+from surefoot.core.arrays import Metrics, Tree
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved
 
@@ -38,9 +39,9 @@ class Totals(eqx.Module):
 class Snapshot(eqx.Module):
     """Everything needed to resume training: a tree of arrays, which the next epoch may reuse."""
 
-    trainer: dict[str, Any]
+    trainer: dict[str, Tree]
     totals: Totals
-    collector: dict[str, Any]
+    collector: dict[str, Tree]
     phases: dict[str, float]
 
 
@@ -153,15 +154,10 @@ def _real_metrics(training: Training, experience: Experience) -> tuple[Totals, l
         }
         if len(limits) > 1:
             names = training.problem.cost_names
-            row |= {f"cost_{name}": float(x) for name, x in zip(names, cost, strict=True)}
-            row |= {f"cost_limit_{name}": float(x) for name, x in zip(names, limits, strict=True)}
+            for column, values in (("cost", cost), ("cost_limit", limits)):
+                row |= {f"{column}_{n}": float(x) for n, x in zip(names, values, strict=True)}
         rows.append(row)
     return totals, rows
-
-
-def worst_constraint(cost: np.ndarray, limits: np.ndarray) -> int:
-    """The constraint [k] with the largest excess over its limit, in units of the limit."""
-    return int(np.argmax((cost - limits) / np.where(limits > 0, limits, 1.0)))
 
 
 def _add_metric(rows: list[Row], name: str, values: np.ndarray, training: Training) -> None:
@@ -172,10 +168,8 @@ def _add_metric(rows: list[Row], name: str, values: np.ndarray, training: Traini
     """
     names, limits = training.problem.cost_names, np.asarray(training.cost_limits)
     for s, row in enumerate(rows):
-        if values.ndim == 1:
+        if values.ndim == 1 or len(names) == 1:
             row[name] = values[s].item()
-        elif len(names) == 1:
-            row[name] = values[s, 0].item()
         else:
             cost = np.array([row[f"cost_{c}"] for c in names])
             row[name] = values[s, worst_constraint(cost, limits)].item()
@@ -196,7 +190,7 @@ def _check_finite(trainer: Trainer, rows: list[Row]) -> None:
 
 
 def mean_metrics(
-    parts: Sequence[Mapping[str, Any]], names: tuple[str, ...], seeds: int
+    parts: Sequence[Metrics], names: tuple[str, ...], seeds: int
 ) -> dict[str, np.ndarray]:
     """Means over several updates of metrics [S]; NaN where there was none."""
     parts = jax.device_get(parts)

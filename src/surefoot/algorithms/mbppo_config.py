@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from surefoot.algorithms.algorithm import CostLimit, Preset
+from surefoot.algorithms.algorithm import CostLimit, DatasetSteps, Preset
 from surefoot.core.config import Count, Positive, Range, Share, check
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
@@ -16,7 +16,7 @@ Ratio = Annotated[float, Range(above=0, most=1)]
 class MBPPOConfig:
     """MBPPO-Lagrangian. The defaults are the `paper` preset."""
 
-    steps: Annotated[int, Range(least=1, most=10**9)] = 450_000
+    steps: DatasetSteps = 450_000
     """Real steps in all."""
     cost_limit: CostLimit = ()
     """Limit on the undiscounted cost of an episode, one per constraint."""

@@ -6,29 +6,28 @@ Functions are for one seed; `mbppo_trainer` runs all seeds. Line numbers are tho
 """
 
 from dataclasses import replace
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, Key, Shaped
+from jaxtyping import Array, Float, Int
 
-from surefoot.algorithms import model_data
 from surefoot.algorithms.mbppo_config import MBPPOConfig
+from surefoot.algorithms.model_data import new_ensemble
 from surefoot.algorithms.trainer import Problem
+from surefoot.core.arrays import Flag, Index, Metrics, RandomKey, Scalar, Tree, choose
 from surefoot.learn import multiplier, ppo
-from surefoot.learn.multiplier import MultiplierConfig
+from surefoot.learn.actor_critic import Batch, Learner, observe
+from surefoot.learn.multiplier import NO_MULTIPLIER
 from surefoot.world import trust
 from surefoot.world.ensemble import Ensemble
 from surefoot.world.imagination import Rollout, imagine
-
-Metrics = dict[str, Array]
 
 
 class ImaginedEpisodes(eqx.Module):
     """Imagined episodes that continue from pass to pass."""
 
-    states: Any
+    states: Tree
     age: Int[Array, " B"]
     """Steps imagined so far; -1 before the first."""
 
@@ -36,11 +35,11 @@ class ImaginedEpisodes(eqx.Module):
 class State(eqx.Module):
     """Everything that learns, and the episodes being imagined."""
 
-    learner: ppo.Learner
+    learner: Learner
     ensemble: Ensemble
     imagined: ImaginedEpisodes
     bias: trust.CostBias
-    key: Key[Array, ""]
+    key: RandomKey
 
 
 class Past(eqx.Module):
@@ -50,21 +49,8 @@ class Past(eqx.Module):
     """Recent initial states, used if the model does not know its own."""
     records: Float[Array, "C R"]
     """All past states; one empty row if they are not used."""
-    count: Int[Array, ""]
+    count: Index
     """Number of past states."""
-
-
-class Segments(eqx.Module):
-    """Real segments of H steps, mixed into the first pass of an epoch."""
-
-    obs: Float[Array, "H W D"]
-    action: Shaped[Array, "H W ..."]
-    reward: Float[Array, "H W"]
-    cost: Float[Array, "H W k"]
-    last_obs: Float[Array, "W D"]
-    terminated: Bool[Array, "H W"]
-    weight: Float[Array, ""]
-    """0 if no segment fits between the ends of episodes, otherwise 1."""
 
 
 class RealBatch(eqx.Module):
@@ -74,32 +60,26 @@ class RealBatch(eqx.Module):
     """Mean cost of an episode."""
     cost_error: Float[Array, " k"]
     """Its standard error."""
-    segments: Segments | None
+    segments: Batch | None
+    """Segments of H steps to mix into the first pass of an epoch; of weight 0 if none fits."""
 
 
-def init(config: MBPPOConfig, problem: Problem, key: Key[Array, ""]) -> State:
+def init(config: MBPPOConfig, problem: Problem, key: RandomKey) -> State:
     """Line 1: a new policy, critics, ensemble and multiplier."""
     model, k = problem.task_model, problem.constraints
     learner_key, ensemble_key, key = jax.random.split(key, 3)
-    start = config.multiplier if config.constrained else MultiplierConfig(initial=0.0)
-    learner = ppo.init(
-        config.ppo,
-        start,
-        problem.observation_size,
-        problem.actions.size,
-        problem.actions.discrete,
-        k,
-        learner_key,
-    )
-    ensemble = model_data.new_ensemble(config.ensemble, problem, ensemble_key)
+    start = config.multiplier if config.constrained else NO_MULTIPLIER
+    size = problem.observation_size
+    learner = ppo.init(config.ppo, start, size, problem.actions, k, learner_key)
+    ensemble = new_ensemble(config.ensemble, problem, ensemble_key)
     states = model.restore(key, jnp.zeros((config.rollouts, model.record_size)))
     imagined = ImaginedEpisodes(states, jnp.full(config.rollouts, -1, jnp.int32))
     return State(learner, ensemble, imagined, trust.CostBias.none(k), key)
 
 
 def starting_states(
-    config: MBPPOConfig, problem: Problem, past: Past, n: int, key: Key[Array, ""]
-) -> Any:
+    config: MBPPOConfig, problem: Problem, past: Past, n: int, key: RandomKey
+) -> Tree:
     """Line 6: s0 ~ mu, and a share of past real states."""
     fresh_key, old_key, restore_key = jax.random.split(key, 3)
     old = round(config.replay_share * n)
@@ -114,7 +94,7 @@ def starting_states(
 
 
 def next_rollouts(
-    config: MBPPOConfig, problem: Problem, before: ImaginedEpisodes, fresh: Any, key: Key[Array, ""]
+    config: MBPPOConfig, problem: Problem, before: ImaginedEpisodes, fresh: Tree, key: RandomKey
 ) -> ImaginedEpisodes:
     """The rollouts of the next pass: carried episodes continue, fresh ones take all other places.
 
@@ -125,8 +105,7 @@ def next_rollouts(
     over = ~carried | (before.age < 0) | (before.age >= problem.episode_steps)
     spread = jax.random.randint(key, before.age.shape, 0, problem.episode_steps)
     age = jnp.where(before.age < 0, spread, jnp.where(over, 0, before.age))
-    pick = lambda new, old: jnp.where(over.reshape(-1, *[1] * (new.ndim - 1)), new, old)
-    return ImaginedEpisodes(jax.tree.map(pick, fresh, before.states), age)
+    return ImaginedEpisodes(choose(over, fresh, before.states), age)
 
 
 def practise(
@@ -135,23 +114,16 @@ def practise(
     state: State,
     past: Past,
     real: RealBatch,
-    first: Bool[Array, ""],
-    rate: Float[Array, ""],
-) -> tuple[State, Bool[Array, ""], Metrics]:
+    first: Flag,
+    rate: Scalar,
+) -> tuple[State, Flag, Metrics]:
     """Lines 6 to 16: one pass. Returns the state, whether to continue, and metrics."""
     key, start_key, age_key, roll_key, update_key, trust_key = jax.random.split(state.key, 6)
     old = state.learner
     fresh = starting_states(config, problem, past, config.rollouts, start_key)
     imagined = next_rollouts(config, problem, state.imagined, fresh, age_key)
-    rollout, end = imagine(
-        problem.task_model,
-        problem.actions,
-        state.ensemble,
-        old.sample,
-        imagined.states,
-        config.horizon,
-        roll_key,
-    )
+    world = problem.world(state.ensemble)
+    rollout, end = imagine(world, old.sample, imagined.states, config.horizon, roll_key)
     # An episode that terminated within the pass is over.
     age = jnp.where(rollout.terminated.any(0), problem.episode_steps, imagined.age + config.horizon)
     # Lines 8 and 10: the multiplier follows the cost of the present policy.
@@ -175,7 +147,7 @@ def practise(
     # Lines 9 and 11 to 15: K steps on the policy and the critics.
     batch = to_batch(rollout, real.segments, first)
     learner, metrics = ppo.update(config.ppo, learner, batch, lam, update_key, rate)
-    learner = ppo.observe(learner, batch.obs)
+    learner = observe(learner, batch.obs)
     # Lines 16 and 5: is the policy better in enough of the elites? If not, undo the pass.
     keep, pr = jnp.array(True), jnp.array(jnp.nan)
     if config.gate != "none":
@@ -193,8 +165,8 @@ def practise(
 
 
 def practise_if_active(
-    config: MBPPOConfig, problem: Problem, active: Bool[Array, ""], state: State, *args: Any
-) -> tuple[State, Bool[Array, ""], Metrics]:
+    config: MBPPOConfig, problem: Problem, active: Flag, state: State, *args: Tree
+) -> tuple[State, Flag, Metrics]:
     """`practise`, or nothing for a seed that has stopped."""
     one_pass = lambda: practise(config, problem, state, *args)
     *_, metrics = jax.eval_shape(one_pass)
@@ -202,11 +174,10 @@ def practise_if_active(
     return jax.lax.cond(active, one_pass, lambda: (state, jnp.array(False), nothing))
 
 
-def to_batch(rollout: Rollout, real: Segments | None, first: Bool[Array, ""]) -> ppo.Batch:
+def to_batch(rollout: Rollout, real: Batch | None, first: Flag) -> Batch:
     """Imagined rollouts as the learner takes them; in a first pass with real ones beside them."""
-    horizon = rollout.reward.shape[0]
     last = jnp.zeros(rollout.reward.shape, bool).at[-1].set(True)
-    batch = ppo.Batch(
+    batch = Batch(
         obs=rollout.obs,
         action=rollout.action,
         reward=rollout.reward,
@@ -218,18 +189,8 @@ def to_batch(rollout: Rollout, real: Segments | None, first: Bool[Array, ""]) ->
     )
     if real is None:
         return batch
-    width = real.reward.shape[1]
-    segments = ppo.Batch(
-        obs=real.obs,
-        action=real.action,
-        reward=real.reward,
-        cost=real.cost,
-        next_obs=real.last_obs[None],
-        terminated=real.terminated,
-        ended=jnp.zeros((horizon, width), bool).at[-1].set(True),
-        weight=jnp.full((horizon, width), first * real.weight),
-    )
-    return jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), batch, segments)
+    real = replace(real, weight=jax.tree.map(lambda w: first * w, real.weight))
+    return jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), batch, real)
 
 
 def improvement(
@@ -237,26 +198,18 @@ def improvement(
     problem: Problem,
     state: State,
     past: Past,
-    new: ppo.Learner,
+    new: Learner,
     lam: Float[Array, " k"],
-    key: Key[Array, ""],
-) -> Float[Array, ""]:
+    key: RandomKey,
+) -> Scalar:
     """The performance ratio of `new` over the present policy (eq. pr), by paired rollouts."""
     state_key, roll_key = jax.random.split(key)
     states = starting_states(config, problem, past, config.pr_rollouts, state_key)
+    world = problem.world(state.ensemble)
     discount = config.ppo.gamma ** jnp.arange(config.pr_horizon)[:, None]
 
-    def score(learner: ppo.Learner, member: Array) -> Array:
-        rollout, _ = imagine(
-            problem.task_model,
-            problem.actions,
-            state.ensemble,
-            learner.sample,
-            states,
-            config.pr_horizon,
-            roll_key,
-            member,
-        )
+    def score(learner: Learner, member: Array) -> Array:
+        rollout, _ = imagine(world, learner.sample, states, config.pr_horizon, roll_key, member)
         value = rollout.reward
         if config.gate == "lagrangian":
             value = value - rollout.cost @ lam
@@ -266,8 +219,3 @@ def improvement(
     over_elites = jax.vmap(score, (None, 0))
     scores = jax.vmap(over_elites, (0, None))(both, state.ensemble.elites)
     return trust.performance_ratio(scores[0], scores[1])
-
-
-def with_ensemble(state: State, ensemble: Ensemble, key: Key[Array, ""]) -> State:
-    """The state after a fit."""
-    return replace(state, ensemble=ensemble, key=key)

@@ -1,38 +1,30 @@
 """MBPPO-Lagrangian for all seeds: the host's part of Algorithm 1, and the `Algorithm` value."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool
+from jaxtyping import Array
 
 from surefoot.algorithms import mbppo_lagrangian as mbppo
-from surefoot.algorithms import model_data
 from surefoot.algorithms.algorithm import Algorithm, Preset
 from surefoot.algorithms.collect import Actor, Generators, draw_from
-from surefoot.algorithms.dataset import Dataset
 from surefoot.algorithms.experience import Experience
 from surefoot.algorithms.mbppo_config import DEFAULT, MBPPOConfig
-from surefoot.algorithms.mbppo_lagrangian import Past, RealBatch, Segments, State
+from surefoot.algorithms.mbppo_lagrangian import Past, RealBatch, State
+from surefoot.algorithms.model_data import ModelData, fit_is_finite
 from surefoot.algorithms.on_policy import numpy_policy
 from surefoot.algorithms.phases import Phases
 from surefoot.algorithms.seeds import over_seeds, seed_keys
 from surefoot.algorithms.trainer import Planning, Problem
+from surefoot.core.arrays import Metrics, Tree, choose
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved
+from surefoot.learn.actor_critic import Batch
 from surefoot.world import trust
 from surefoot.world.trust import CostBias
-
-
-class Practice(NamedTuple):
-    """Metrics of the first and the last pass of an epoch, and the number of passes kept, [S]."""
-
-    first: dict[str, np.ndarray]
-    last: dict[str, np.ndarray]
-    passes: np.ndarray
 
 
 class MBPPOTrainer:
@@ -50,12 +42,10 @@ class MBPPOTrainer:
         batch = config.episodes * problem.episode_steps
         self._epochs = -(-config.steps // batch)
         many = len(problem.seeds)
-        self.state: State = over_seeds(lambda key: mbppo.init(config, problem, key), many)(
-            seed_keys(problem.seeds)
-        )
-        self._model_rows = over_seeds(lambda rows: model_data.model_rows(problem, **rows), many)
-        self._fit = over_seeds(
-            lambda *args: model_data.fit(config.ensemble, *args), many, shared=(3,)
+        begin = over_seeds(lambda key: mbppo.init(config, problem, key), many)
+        self.state: State = begin(seed_keys(problem.seeds))
+        self._data = ModelData(
+            config.ensemble, problem, self._epochs * batch, config.replay_share > 0
         )
         # With a performance ratio, seeds need very different numbers of passes: run in turn, the
         # device works only for those that continue.
@@ -66,7 +56,6 @@ class MBPPOTrainer:
             in_turn=config.gate != "none",
         )
         self._compiled: Future | None = None
-        self._dataset = Dataset(self._epochs * batch, many)
 
     def actor(self, done: int, rngs: Generators) -> Actor:
         """Line 3: the present policy."""
@@ -77,7 +66,7 @@ class MBPPOTrainer:
         config, many = self.config, len(self.problem.seeds)
         number = done // experience.steps - 1
         with phases("fit"):
-            self._remember(experience)
+            self._data.add(experience)
             past = self._past(experience)
             self._real = real_batch(config, self.problem, experience, number)
             rate = jnp.float32(1 - (1 - config.final_rate) * number / max(1, self._epochs - 1))
@@ -86,54 +75,43 @@ class MBPPOTrainer:
                     self._pass, jnp.ones(many, bool), self.state, past, self._real,
                     jnp.array(True), rate,
                 )  # fmt: skip
-            ensemble, key, self._fitted = jax.block_until_ready(
-                self._fit(
-                    self.state.ensemble, self.state.key, self._dataset.rows,
-                    jnp.int32(self._dataset.count),
-                )
-            )  # fmt: skip
-            self.state = mbppo.with_ensemble(self.state, ensemble, key)
+            self.state, self._fitted = self._data.fit(self.state)
         with phases("practise"):
-            self._practice = self._practise(self._compiled.result(), past, rate)
-
-    def _remember(self, experience: Experience) -> None:
-        real = model_data.real_rows(experience)
-        rows = self._model_rows(real)
-        if self.config.replay_share > 0:
-            rows["records"] = real["before"]
-        self._dataset.add(rows)
+            self._practise(self._compiled.result(), past, rate)
 
     def _past(self, experience: Experience) -> Past:
         """Real states to start from, with a leading axis of seeds."""
         many, size = len(self.problem.seeds), self.problem.task_model.record_size
         nothing = jnp.zeros((many, 1, size))
         starts = nothing if experience.starts is None else jnp.asarray(experience.starts)
-        count = jnp.full(many, self._dataset.count, jnp.int32)
-        return Past(starts, self._dataset.rows.get("records", nothing), count)
+        count = jnp.full(many, self._data.dataset.count, jnp.int32)
+        return Past(starts, self._data.dataset.rows.get("records", nothing), count)
 
-    def _practise(self, one_pass: Any, past: Past, rate: Array) -> Practice:
+    def _practise(
+        self, one_pass: Callable[..., tuple[State, Array, Metrics]], past: Past, rate: Array
+    ) -> None:
         """Line 5: passes until the performance ratio stops every seed, or the maximum."""
         many = len(self.problem.seeds)
-        active, passes = jnp.ones(many, bool), np.zeros(many, int)
+        active, self._passes = jnp.ones(many, bool), np.zeros(many, int)
         state, first, last = self.state, None, None
         for i in range(self.config.passes):
             before = active
             state, active, now = one_pass(active, state, past, self._real, jnp.array(i == 0), rate)
             # For seeds that have stopped, the last pass they took part in is reported.
-            last = now if last is None else _choose(before, now, last)
+            last = now if last is None else choose(before, now, last)
             first = last if first is None else first
             if self.config.gate == "none":
-                passes += 1  # without waiting for the device
+                self._passes += 1  # without waiting for the device
                 continue
-            passes += np.asarray(active)
+            self._passes += np.asarray(active)
             if not np.asarray(active).any():
                 break
         self.state = jax.block_until_ready(state)
-        return Practice(*jax.device_get((first, last)), passes)  # type: ignore[arg-type]
+        self._first, self._last = jax.device_get((first, last))
 
-    def end_epoch(self) -> dict[str, Any]:
-        self._dataset.end_epoch()
-        first, last = self._practice.first, self._practice.last
+    def end_epoch(self) -> dict[str, np.ndarray]:
+        self._data.dataset.end_epoch()
+        first, last = self._first, self._last
         mismatch = trust.mismatched(
             np.asarray(self._real.cost),
             np.asarray(self._real.cost_error),
@@ -147,7 +125,7 @@ class MBPPOTrainer:
             "lambda": last["lambda"],
             "model_error": np.asarray(self._fitted.holdout_mse).mean(-1),
             "model_epochs": np.asarray(self._fitted.epochs),
-            "passes": self._practice.passes,
+            "passes": self._passes,
             "performance_ratio": last["performance_ratio"],
             "kl": last["kl"],
             "entropy": last["entropy"],
@@ -155,11 +133,11 @@ class MBPPOTrainer:
             "cost_mismatch": np.any(mismatch, -1).astype(int),
         }
 
-    def finite_parts(self) -> dict[str, Any]:
+    def finite_parts(self) -> dict[str, Tree]:
         names = ("imagined_reward", "imagined_cost", "lambda", "kl")
         return {
-            **{name: self._practice.last[name] for name in names},
-            "the model's fit": model_data.fit_is_finite(self._fitted),
+            **{name: self._last[name] for name in names},
+            "the model's fit": fit_is_finite(self._fitted),
             "policy or critics": self.state.learner,
         }
 
@@ -177,13 +155,13 @@ class MBPPOTrainer:
             self.config.horizon,
         )
 
-    def snapshot(self) -> dict[str, Any]:
-        return {"state": self.state, "dataset": self._dataset.snapshot()}
+    def snapshot(self) -> dict[str, Tree]:
+        return {"state": self.state, "dataset": self._data.dataset.snapshot()}
 
     def restore(self, saved: Saved, steps: int, data: bool = True) -> None:
         self.state = saved.like("state", self.state)
         if data:
-            self._dataset.restore(saved.part("dataset"), steps)
+            self._data.dataset.restore(saved.part("dataset"), steps)
 
 
 def real_batch(
@@ -196,7 +174,7 @@ def real_batch(
         guess = experience.cost[s].mean((0, 1)) * problem.episode_steps
         costs.append(episodes.mean_cost() if len(episodes.cost) else guess)
         errors.append(episodes.cost_error() if len(episodes.cost) else guess)
-    stack: Any = lambda parts: np.stack(parts).astype(np.float32)
+    stack: Tree = lambda parts: np.stack(parts).astype(np.float32)
     width = round(config.real_share * config.rollouts)
     segments = None
     if width and experience.reward.shape[1] >= config.horizon:
@@ -212,37 +190,34 @@ def real_batch(
 
 def _segments(
     experience: Experience, s: int, horizon: int, width: int, rng: np.random.Generator
-) -> Segments:
+) -> Batch:
     """`width` random segments of one seed that do not cross the end of an episode."""
     steps = experience.reward.shape[1]
     ends = np.cumsum(np.pad(experience.ended[s], ((1, 0), (0, 0))), 0)
     clear = ends[horizon - 1 : -1] - ends[: steps - horizon + 1] == 0
     start, column = np.nonzero(clear)
-    weight = np.float32(len(start) > 0)
-    if not weight:  # any will do: they have no weight
+    fits = len(start) > 0
+    if not fits:  # any will do: they have no weight
         start, column = np.zeros(1, int), np.zeros(1, int)
     pick = rng.integers(0, len(start), width)
     t = start[pick][None] + np.arange(horizon)[:, None]
     c = np.broadcast_to(column[pick][None], t.shape)
-    take: Any = lambda x: x[s][t, c]
-    return Segments(
-        take(experience.obs),
-        take(experience.action),
-        take(experience.reward),
-        take(experience.cost),
-        take(experience.next_obs)[-1],
-        take(experience.terminated),
-        weight,  # type: ignore[arg-type]
+    take: Tree = lambda x: x[s][t, c]
+    ended: Tree = np.broadcast_to(np.arange(horizon)[:, None] == horizon - 1, t.shape)
+    weight: Tree = np.full(t.shape, fits, np.float32)
+    return Batch(
+        obs=take(experience.obs),
+        action=take(experience.action),
+        reward=take(experience.reward),
+        cost=take(experience.cost),
+        next_obs=take(experience.next_obs)[-1:],
+        terminated=take(experience.terminated),
+        ended=ended,
+        weight=weight,
     )
 
 
-def _choose(condition: Bool[Array, " S"], new: Any, old: Any) -> Any:
-    """Seed by seed, one tree or the other."""
-    pick = lambda a, b: jnp.where(condition.reshape(-1, *[1] * (a.ndim - 1)), a, b)
-    return jax.tree.map(pick, new, old)
-
-
-def _compile_aside(jitted: Any, *args: Any) -> Future:
+def _compile_aside(jitted: jax.stages.Wrapped, *args: Tree) -> Future:
     """Compile a function for such arguments in a thread of its own."""
     pool = ThreadPoolExecutor(1)
     future = pool.submit(lambda: jitted.lower(*args).compile())
@@ -250,7 +225,7 @@ def _compile_aside(jitted: Any, *args: Any) -> Future:
     return future
 
 
-def _warning(row: Mapping[str, Any]) -> str | None:
+def _warning(row: Mapping[str, float]) -> str | None:
     if not row["cost_mismatch"]:
         return None
     return (

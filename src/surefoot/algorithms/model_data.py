@@ -1,73 +1,88 @@
-"""Real steps as a model learns from them."""
+"""Real steps as a model learns from them, and fits of the ensemble to them, for all seeds."""
 
-from typing import Any
+from typing import Protocol, TypeVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Key
+from jaxtyping import Array
 
+from surefoot.algorithms.dataset import Dataset
 from surefoot.algorithms.experience import Experience
-from surefoot.algorithms.seeds import flatten_steps
+from surefoot.algorithms.seeds import flatten_steps, over_seeds
 from surefoot.algorithms.trainer import Problem
+from surefoot.core.arrays import Index, RandomKey
 from surefoot.world import ensemble as ensembles
 from surefoot.world import fitting
 from surefoot.world.ensemble import Ensemble, EnsembleConfig
-from surefoot.world.model import targets_of
+from surefoot.world.fitting import FitMetrics
+from surefoot.world.model import training_rows
 
 
-def real_rows(experience: Experience) -> dict[str, np.ndarray]:
-    """Real steps flattened to [S, N, …]."""
-    before, after = experience.records
-    arrays = {
-        "before": before,
-        "after": after,
-        "action": experience.action,
-        "reward": experience.reward,
-        "cost": experience.cost,
-        "terminated": experience.terminated,
-    }
-    return {name: flatten_steps(x) for name, x in arrays.items()}
+class ModelState(Protocol):
+    """The state of an algorithm that learns a model."""
+
+    ensemble: Ensemble
+    key: RandomKey
 
 
-def model_rows(
-    problem: Problem,
-    before: Float[Array, "N R"],
-    after: Float[Array, "N R"],
-    action: Array,
-    reward: Float[Array, " N"],
-    cost: Float[Array, "N k"],
-    terminated: Bool[Array, " N"],
-) -> dict[str, Array]:
-    """Inputs and targets of the model for N real steps of one seed."""
-    model = problem.task_model
-    features = jax.vmap(model.record_features)(before)
-    return {
-        "inputs": jnp.concatenate([features, problem.actions.encode(action)], -1),
-        "targets": targets_of(model, before, after, reward, cost, terminated),
-    }
+S = TypeVar("S", bound=ModelState)
 
 
-def new_ensemble(config: EnsembleConfig, problem: Problem, key: Key[Array, ""]) -> Ensemble:
+def new_ensemble(config: EnsembleConfig, problem: Problem, key: RandomKey) -> Ensemble:
     """An untrained ensemble for a problem's model."""
     model = problem.task_model
     width = model.feature_size + problem.actions.size
     return ensembles.init(config, width, model.target_size, model.binary_size, key)
 
 
-def fit(
-    config: EnsembleConfig,
-    ensemble: Ensemble,
-    key: Key[Array, ""],
-    rows: dict[str, Array],
-    count: Array,
-) -> tuple[Ensemble, Key[Array, ""], fitting.FitMetrics]:
-    """Train an ensemble on the first `count` rows; also the next key."""
-    key, sub = jax.random.split(key)
-    ensemble, metrics = fitting.fit(config, ensemble, rows["inputs"], rows["targets"], count, sub)
-    return ensemble, key, metrics
+class ModelData:
+    """The dataset of all real steps, as inputs and targets of the model."""
+
+    def __init__(
+        self, config: EnsembleConfig, problem: Problem, capacity: int, with_records: bool = False
+    ):
+        """`with_records` also stores the records before each step, as `records`."""
+        model, actions, many = problem.task_model, problem.actions, len(problem.seeds)
+        self.dataset = Dataset(capacity, many)
+        self._with_records = with_records
+        self._rows = over_seeds(lambda steps: training_rows(model, actions, **steps), many)
+
+        def fit(
+            ensemble: Ensemble, key: RandomKey, rows: dict[str, Array], count: Index
+        ) -> tuple[Ensemble, RandomKey, FitMetrics]:
+            key, sub = jax.random.split(key)
+            inputs, targets = rows["inputs"], rows["targets"]
+            fitted, metrics = fitting.fit(config, ensemble, inputs, targets, count, sub)
+            return fitted, key, metrics
+
+        self._fit = over_seeds(fit, many, shared=(3,))
+
+    def add(self, experience: Experience) -> None:
+        """Append real steps."""
+        before, after = experience.records
+        steps = {
+            "before": before,
+            "after": after,
+            "action": experience.action,
+            "reward": experience.reward,
+            "cost": experience.cost,
+            "terminated": experience.terminated,
+        }
+        steps = {name: flatten_steps(x) for name, x in steps.items()}
+        records = {"records": steps["before"]} if self._with_records else {}
+        self.dataset.add({**self._rows(steps), **records})
+
+    def fit(self, state: S) -> tuple[S, FitMetrics]:
+        """The state with an ensemble fitted to all steps so far, and a new key."""
+        count = jnp.int32(self.dataset.count)
+        *learned, metrics = jax.block_until_ready(
+            self._fit(state.ensemble, state.key, self.dataset.rows, count)
+        )
+        return eqx.tree_at(lambda s: (s.ensemble, s.key), state, tuple(learned)), metrics
 
 
-def fit_is_finite(fitted: fitting.FitMetrics) -> Any:
+def fit_is_finite(fitted: FitMetrics) -> np.ndarray:
     """NaN for each seed whose fit met a loss that was not finite, otherwise 0."""
     return np.where(np.asarray(fitted.finite), 0.0, np.nan)

@@ -6,31 +6,35 @@ all seeds at once.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Generic, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
+from surefoot.algorithms.algorithm import Algorithm, CostLimit, Preset, Steps
 from surefoot.algorithms.collect import Actor, Generators, draw_from
 from surefoot.algorithms.experience import Experience
 from surefoot.algorithms.phases import Phases
 from surefoot.algorithms.seeds import over_seeds, seed_keys
 from surefoot.algorithms.trainer import Problem
+from surefoot.core.arrays import Metrics, RandomKey, Scalar, Tree
+from surefoot.core.config import check
 from surefoot.core.policy import VARIANCE_EPSILON, Policy
 from surefoot.core.snapshot import Saved
 from surefoot.core.spaces import ActionSpec
-from surefoot.learn import multiplier, ppo
+from surefoot.learn import multiplier
+from surefoot.learn.actor_critic import Batch, Learner
 from surefoot.learn.multiplier import MultiplierConfig
 
 
 class State(eqx.Module):
     """Everything that learns."""
 
-    learner: ppo.Learner
-    key: Key[Array, ""]
+    learner: Learner
+    key: RandomKey
 
 
 class Measured(eqx.Module):
@@ -38,29 +42,61 @@ class Measured(eqx.Module):
 
     cost: Float[Array, " k"]
     """Undiscounted cost of an episode; NaN before the first one has ended."""
-    length: Float[Array, ""]
+    length: Scalar
     """Steps of an episode."""
 
 
-Init = Callable[[Any, Problem, Key[Array, ""]], Any]
-"""`init(config, problem, key)` makes the state of one seed; it has a `learner`."""
-Update = Callable[[Any, Any, ppo.Batch, Measured], tuple[Any, dict[str, Array]]]
+@dataclass(frozen=True)
+class OnPolicyConfig:
+    """Settings that all on-policy algorithms have."""
+
+    steps: Steps = 2_000_000
+    """Real steps in all."""
+    cost_limit: CostLimit = ()
+    """Limit on the undiscounted cost of an episode, one per constraint."""
+    steps_per_epoch: Steps = 30_000
+    """Real steps per update."""
+    observation: str = "paper"
+    """Observation that the policy sees, if the task has several."""
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+C = TypeVar("C", bound=OnPolicyConfig)
+Init = Callable[[C, Problem, RandomKey], State]
+"""`init(config, problem, key)` makes the state of one seed."""
+Update = Callable[[C, State, Batch, Measured], tuple[State, Metrics]]
 """`update(config, state, batch, measured)`; every metric is one number, or one per constraint."""
+DOGGO = {"steps_per_epoch": 60_000}
+TASKS = {"DoggoGoal": DOGGO, "DoggoGoalOpenAI": DOGGO}
+"""Overrides by task."""
 
 
-def environments(config: Any, episode_steps: int) -> int:
-    """As many environments as make about `config.steps_per_epoch` steps in whole episodes."""
-    return max(1, config.steps_per_epoch // episode_steps)
+def algorithm(
+    name: str, title: str, config: type[C], init: Init[C], update: Update[C], remedy: str
+) -> Algorithm[C]:
+    """The value of an on-policy algorithm; `remedy` is what to try if numbers become NaN."""
+    return Algorithm(
+        name=name,
+        title=title,
+        config=config,
+        trainer=lambda config, problem: OnPolicy(config, problem, init, update, remedy),
+        # As many as make about one epoch's steps in whole episodes.
+        environments=lambda config, steps: max(1, config.steps_per_epoch // steps),
+        presets={"default": Preset(tasks=TASKS)},
+        columns={"lambda": "{lambda:.3f}"},
+    )
 
 
 @dataclass
-class OnPolicy:
+class OnPolicy(Generic[C]):
     """Collects whole episodes and updates on them; see `trainer.Trainer`."""
 
-    config: Any
+    config: C
     problem: Problem
-    init: Init
-    update: Update
+    init: Init[C]
+    update: Update[C]
     remedy: str
     rounds: int = 1
 
@@ -70,7 +106,7 @@ class OnPolicy:
         begin = over_seeds(lambda key: self.init(config, problem, key), many)
         self._update = over_seeds(lambda *args: self.update(config, *args), many)
         self.state = begin(seed_keys(problem.seeds))
-        self._metrics: dict[str, Array] = {}
+        self._metrics: Metrics = {}
         self._measured = Measured(
             np.full((many, problem.constraints), np.nan, np.float32),  # type: ignore[arg-type]
             np.full(many, problem.episode_steps, np.float32),  # type: ignore[arg-type]
@@ -87,10 +123,10 @@ class OnPolicy:
                 self._update(self.state, to_batch(experience), measured)
             )
 
-    def end_epoch(self) -> dict[str, Any]:
+    def end_epoch(self) -> Metrics:
         return self._metrics
 
-    def finite_parts(self) -> dict[str, Any]:
+    def finite_parts(self) -> dict[str, Tree]:
         return {"policy or critics": self.state.learner, "an update's metric": self._metrics}
 
     def policy(self) -> Policy:
@@ -99,7 +135,7 @@ class OnPolicy:
     def planning(self) -> None:
         return None
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Tree]:
         return {"state": self.state, "measured": self._measured}
 
     def restore(self, saved: Saved, steps: int, data: bool = True) -> None:
@@ -109,23 +145,23 @@ class OnPolicy:
 
 def follow_cost(
     config: MultiplierConfig,
-    learner: ppo.Learner,
+    learner: Learner,
     cost: Float[Array, " k"],
     limits: tuple[float, ...],
-) -> tuple[ppo.Learner, Float[Array, " k"]]:
+) -> tuple[Learner, Float[Array, " k"]]:
     """Update the learner's multipliers with the measured cost; returns lambda too."""
     moved = multiplier.update(config, learner.multiplier, cost, jnp.asarray(limits, jnp.float32))
     learner = eqx.tree_at(lambda s: s.multiplier, learner, moved)
     return learner, multiplier.value(config, moved)
 
 
-def to_batch(experience: Experience) -> ppo.Batch:
+def to_batch(experience: Experience) -> Batch:
     """Real steps as the learner takes them, with a leading axis of seeds."""
-    real: Any = experience  # numpy arrays; the compiled update takes them as they are
+    real: Tree = experience  # numpy arrays; the compiled update takes them as they are
     aligned = not real.ended[:, :-1].any()  # episodes end only with the last row
     last = np.zeros_like(real.ended)
     last[:, -1] = True
-    return ppo.Batch(
+    return Batch(
         obs=real.obs,
         action=real.action,
         reward=real.reward,
@@ -153,7 +189,7 @@ def estimate(experience: Experience, measured: Measured) -> Measured:
     return Measured(np.where(np.isnan(known), steps, known), measured.length)  # type: ignore[arg-type]
 
 
-def numpy_policy(learner: ppo.Learner, actions: ActionSpec) -> Policy:
+def numpy_policy(learner: Learner, actions: ActionSpec) -> Policy:
     """The policies of a learner with a leading axis of seeds, for acting."""
     actor, scale = jax.device_get((learner.actor, learner.normalizer))
     return Policy(

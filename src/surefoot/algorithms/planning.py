@@ -2,7 +2,7 @@
 
 import time
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -11,9 +11,12 @@ from jaxtyping import Array, Bool, Float, Key
 from surefoot.algorithms.collect import Actor, Now
 from surefoot.algorithms.seeds import over_seeds
 from surefoot.algorithms.trainer import Planning, Problem
+from surefoot.core.arrays import RandomKey, Tree
 from surefoot.core.config import check_choice, to_dict
 from surefoot.world import planner
 from surefoot.world.ensemble import Ensemble
+from surefoot.world.imagination import LearnedWorld, Policy
+from surefoot.world.model import State
 from surefoot.world.planner import Plan, PlannerConfig
 
 Mode = Literal["look-ahead", "filter"]
@@ -31,6 +34,10 @@ def default_planner(task: str, known_cost: bool) -> PlannerConfig:
     """The planner of a run whose algorithm does not plan."""
     threshold = 0.0 if known_cost else LEARNED_COST_THRESHOLD
     return replace(DEFAULT, cost_threshold=threshold, **TASKS.get(task, {}))
+
+
+Learned = tuple[Ensemble, Tree]
+"""An ensemble and a learner."""
 
 
 class PlanReport(NamedTuple):
@@ -71,8 +78,8 @@ class PlannedActor:
         begin = np.asarray(planner.initial_mean(config, problem.actions, problem.environments))
         self._begin = np.broadcast_to(begin, (len(keys), *begin.shape))
         self._mean: np.ndarray = self._begin
-        self._plan = over_seeds(self._plan_one, len(keys), shared=(3,))
-        self._risk = over_seeds(self._risk_one, len(keys), shared=(3,))
+        self._plan = over_seeds(self._plan_one, len(keys), shared=(2,))
+        self._risk = over_seeds(self._risk_one, len(keys), shared=(2,))
         self._steps = self._followed = self._safe = self._plans = 0
         self._seconds = 0.0
         self._compiled: set[int] = set()
@@ -84,7 +91,7 @@ class PlannedActor:
             plan = self._make_plan(now, everywhere)
             return self._follow(plan, everywhere, plan.action)
         action = self._policy(now)
-        risk = np.asarray(self._risk(*self._learned, self._keys, now.t, now.record, action))
+        risk = np.asarray(self._risk(self._learned, self._keys, now.t, now.record, action))
         danger = risk > self._config.cost_threshold
         if not danger.any():
             self._mean = self._begin
@@ -102,11 +109,11 @@ class PlannedActor:
             share(self._plans, self._seconds),
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """The mode, the report and the planner's settings in plain values."""
         return {"how": self._mode, **self.report()._asdict(), "planner": to_dict(self._config)}
 
-    def _follow(self, plan: Plan, where: Bool[np.ndarray, "S n"], action: Any) -> np.ndarray:
+    def _follow(self, plan: Plan, where: Bool[np.ndarray, "S n"], action: Tree) -> np.ndarray:
         """The plan's actions `where` it is followed, elsewhere `action`."""
         self._steps += where.size
         self._followed += int(where.sum())
@@ -129,7 +136,7 @@ class PlannedActor:
         take = lambda x: np.take_along_axis(x, place(x), 1)
         start = time.perf_counter()
         plan = jax.block_until_ready(
-            self._plan(*self._learned, self._keys, now.t, take(now.record), take(mean))
+            self._plan(self._learned, self._keys, now.t, take(now.record), take(mean))
         )
         if size in self._compiled:
             self._seconds += time.perf_counter() - start
@@ -144,49 +151,29 @@ class PlannedActor:
         return jax.tree.map(put, plan)
 
     def _plan_one(
-        self,
-        ensemble: Ensemble,
-        learner: Any,
-        key: Key[Array, ""],
-        t: Array,
-        records: Float[Array, "n R"],
-        mean: Float[Array, "n H A"],
+        self, learned: Learned, key: RandomKey, t: Array, records: Array, mean: Array
     ) -> Plan:
-        model = self._problem.task_model
-        restore_key, plan_key = jax.random.split(jax.random.fold_in(key, t))
-        return planner.plan(
-            self._config,
-            model,
-            self._problem.actions,
-            ensemble,
-            model.restore(restore_key, records),
-            mean,
-            lambda obs, key: self._act(learner, obs, key),
-            lambda obs, key: self._planning.value(learner, obs, key),
-            plan_key,
-        )
+        """The plans of one seed."""
+        value = lambda obs, key: self._planning.value(learned[1], obs, key)
+        world, states, act, key = self._imagined(learned, key, t, records)
+        return planner.plan(self._config, world, states, mean, act, value, key)
 
     def _risk_one(
-        self,
-        ensemble: Ensemble,
-        learner: Any,
-        key: Key[Array, ""],
-        t: Array,
-        records: Float[Array, "n R"],
-        action: Float[Array, "n A"],
+        self, learned: Learned, key: RandomKey, t: Array, records: Array, action: Array
     ) -> Float[Array, " n"]:
         """The worst-case cost of one seed's actions, followed by its policy."""
-        restore_key, risk_key = jax.random.split(jax.random.fold_in(key, t))
-        return planner.worst_cost(
-            self._config,
-            self._problem.task_model,
-            self._problem.actions,
-            ensemble,
-            self._problem.task_model.restore(restore_key, records),
-            action,
-            lambda obs, key: self._act(learner, obs, key),
-            risk_key,
-        )
+        world, states, act, key = self._imagined(learned, key, t, records)
+        return planner.worst_cost(self._config, world, states, action, act, key)
+
+    def _imagined(
+        self, learned: Learned, key: RandomKey, t: Array, records: Float[Array, "n R"]
+    ) -> tuple[LearnedWorld, State, Policy, RandomKey]:
+        """One seed's learned world, its states now, its policy, and a key for this step."""
+        ensemble, learner = learned
+        restore_key, key = jax.random.split(jax.random.fold_in(key, t))
+        states = self._problem.task_model.restore(restore_key, records)
+        act = lambda obs, key: self._act(learner, obs, key)
+        return self._problem.world(ensemble), states, act, key
 
 
 def batch_size(n: int, needed: int) -> int:

@@ -4,20 +4,22 @@
 and reports for all seeds at once. `loop.epochs` drives it. All arrays have a leading axis of seeds.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
 from surefoot.algorithms.collect import Actor, Generators
 from surefoot.algorithms.experience import Experience
 from surefoot.algorithms.phases import Phases
+from surefoot.core.arrays import RandomKey, Tree
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved
 from surefoot.core.spaces import ActionSpec
 from surefoot.world.ensemble import Ensemble
+from surefoot.world.imagination import LearnedWorld
 from surefoot.world.model import TaskModel
 from surefoot.world.planner import PlannerConfig
 
@@ -43,9 +45,17 @@ class Problem:
         assert self.model is not None
         return self.model
 
+    def world(self, ensemble: Ensemble) -> LearnedWorld:
+        """The task to imagine, with one seed's ensemble."""
+        return LearnedWorld(self.task_model, self.actions, ensemble)
+
     @property
     def constraints(self) -> int:
         return len(self.cost_names)
+
+
+Act = Callable[[Tree, Float[Array, "B O"], RandomKey], Float[Array, "B ..."]]
+"""A function of a learner, observations and a key."""
 
 
 class Planning(NamedTuple):
@@ -53,13 +63,13 @@ class Planning(NamedTuple):
 
     ensemble: Ensemble
     """Of all seeds."""
-    learner: Any
+    learner: Tree
     """Of all seeds; the first argument of the functions below, one seed at a time."""
-    act: Callable[[Any, Float[Array, "B O"], Key[Array, ""]], Float[Array, "B A"]]
+    act: Act
     """Actions drawn from a learner's policy."""
-    mode: Callable[[Any, Float[Array, "B O"], Key[Array, ""]], Float[Array, "B A"]]
+    mode: Act
     """The most probable actions."""
-    value: Callable[[Any, Float[Array, "B O"], Key[Array, ""]], Float[Array, " B"]]
+    value: Act
     """Expected return from here on."""
     config: PlannerConfig | None = None
     """The algorithm's own planner; None if it does not plan."""
@@ -85,11 +95,11 @@ class Trainer(Protocol):
         """Learn from a round; `done` real steps were taken, this round included."""
         ...
 
-    def end_epoch(self) -> dict[str, np.ndarray]:
+    def end_epoch(self) -> Mapping[str, Array | np.ndarray]:
         """Metrics of the epoch: [S], or [S, k] for one value per constraint."""
         ...
 
-    def finite_parts(self) -> dict[str, Any]:
+    def finite_parts(self) -> dict[str, Tree]:
         """By name, what must be finite: trees with a leading axis of seeds."""
         ...
 
@@ -101,7 +111,7 @@ class Trainer(Protocol):
         """What a planner needs; None without a learned model."""
         ...
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Tree]:
         """Everything needed to resume, as a tree of arrays."""
         ...
 

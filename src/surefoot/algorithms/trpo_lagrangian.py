@@ -9,76 +9,58 @@ from dataclasses import dataclass, field
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Key
+from jaxtyping import Array, Float
 
 from surefoot.algorithms import on_policy
-from surefoot.algorithms.algorithm import Algorithm, CostLimit, Preset, Steps
-from surefoot.algorithms.on_policy import Measured, OnPolicy, State
-from surefoot.algorithms.ppo_lagrangian import TASKS
+from surefoot.algorithms.on_policy import Measured, OnPolicyConfig, State
 from surefoot.algorithms.trainer import Problem
-from surefoot.core.config import check
-from surefoot.learn import ppo, surrogate, trust_region
+from surefoot.core.arrays import Metrics, RandomKey
+from surefoot.learn import actor_critic, surrogate, trust_region
+from surefoot.learn.actor_critic import Batch, Rows, fit_critics, observe, prepare
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.networks import Actor
 from surefoot.learn.trust_region import Judged, TrustRegionConfig
 
 
 @dataclass(frozen=True)
-class TRPOLagrangianConfig:
+class TRPOLagrangianConfig(OnPolicyConfig):
     """TRPO-Lagrangian with the settings of safety-starter-agents."""
 
-    steps: Steps = 2_000_000
-    """Real steps in all."""
-    cost_limit: CostLimit = ()
-    """Limit on the undiscounted cost of an episode, one per constraint."""
-    steps_per_epoch: Steps = 30_000
-    """Real steps per update."""
-    observation: str = "paper"
-    """Observation that the policy sees, if the task has several."""
     trpo: TrustRegionConfig = field(default_factory=TrustRegionConfig)
     """The learner."""
     multiplier: MultiplierConfig = field(default_factory=lambda: MultiplierConfig(kind="softplus"))
     """The multiplier's rule."""
 
-    def __post_init__(self) -> None:
-        check(self)
 
-
-def init(config: TRPOLagrangianConfig, problem: Problem, key: Key[Array, ""]) -> State:
+def init(config: TRPOLagrangianConfig, problem: Problem, key: RandomKey) -> State:
     """A new policy, new critics and the initial multipliers."""
     learner_key, key = jax.random.split(key)
-    actions, k = problem.actions, problem.constraints
-    learner = trust_region.init(
-        config.trpo,
-        config.multiplier,
-        problem.observation_size,
-        actions.size,
-        actions.discrete,
-        k,
-        learner_key,
+    size, k = problem.observation_size, problem.constraints
+    learner = actor_critic.init(
+        config.trpo, config.multiplier, size, problem.actions, k, learner_key
     )
     return State(learner, key)
 
 
 def update(
-    config: TRPOLagrangianConfig, state: State, batch: ppo.Batch, measured: Measured
-) -> tuple[State, dict[str, Array]]:
+    config: TRPOLagrangianConfig, state: State, batch: Batch, measured: Measured
+) -> tuple[State, Metrics]:
     """One update from real steps."""
     key, sub = jax.random.split(state.key)
     learner, lam = on_policy.follow_cost(
         config.multiplier, state.learner, measured.cost, config.cost_limit
     )
-    rows = ppo.prepare(config.trpo.ppo, learner, batch)
+    rows = prepare(config.trpo, learner, batch)
     actor, metrics = improve(config.trpo, learner.actor, rows, lam)
     learner = eqx.tree_at(lambda s: s.actor, learner, actor)
-    learner, critic_metrics = ppo.fit_critics(config.trpo.ppo, learner, rows, sub)
-    learner = ppo.observe(learner, batch.obs)
+    learner, critic_metrics = fit_critics(config.trpo, learner, rows, sub)
+    learner = observe(learner, batch.obs)
     return State(learner, key), {"lambda": lam, **metrics, **critic_metrics}
 
 
 def improve(
-    config: TrustRegionConfig, actor: Actor, rows: ppo.Rows, lam: Float[Array, " k"]
-) -> tuple[Actor, dict[str, Array]]:
+    config: TrustRegionConfig, actor: Actor, rows: Rows, lam: Float[Array, " k"]
+) -> tuple[Actor, Metrics]:
     """The step sqrt(2 delta / g'H^-1 g) H^-1 g on the Lagrangian's gradient g, then shrunk."""
     region = trust_region.around(config, actor, rows)
     objective = lambda judged: surrogate.lagrangian(judged.reward, judged.cost, lam)
@@ -94,17 +76,11 @@ def improve(
     return trust_region.search(config, region, step, accept)
 
 
-def trainer(config: TRPOLagrangianConfig, problem: Problem) -> OnPolicy:
-    remedy = "a smaller trpo.critic_learning_rate or trpo.normalise_observations"
-    return OnPolicy(config, problem, init, update, remedy)
-
-
-ALGORITHM = Algorithm(
-    name="trpo-lagrangian",
-    title="TRPO-Lagrangian",
-    config=TRPOLagrangianConfig,
-    trainer=trainer,
-    environments=on_policy.environments,
-    presets={"default": Preset(tasks=TASKS)},
-    columns={"lambda": "{lambda:.3f}"},
+ALGORITHM = on_policy.algorithm(
+    "trpo-lagrangian",
+    "TRPO-Lagrangian",
+    TRPOLagrangianConfig,
+    init,
+    update,
+    remedy="a smaller trpo.critic_learning_rate or trpo.normalise_observations",
 )

@@ -11,7 +11,7 @@ from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.algorithms.trainer import Problem
 from surefoot.benchmark.timing import Row, fastest
-from surefoot.learn.ppo import Learner
+from surefoot.learn.actor_critic import Learner
 from surefoot.runs.device import device_name
 from surefoot.runs.setup import new_setup
 from surefoot.world.ensemble import Ensemble, predict_all
@@ -49,7 +49,7 @@ def benchmark(task: str) -> dict[str, Any]:
     @jax.jit
     def roll(learner: Learner, ensemble: Ensemble, states: Any, key: Key[Array, ""]) -> Any:
         model, actions = problem.task_model, problem.actions
-        return imagine(model, actions, ensemble, learner.sample, states, config.horizon, key)
+        return imagine(problem.world(ensemble), learner.sample, states, config.horizon, key)
 
     step = jax.jit(lambda *args: one_step(problem, *args))
 

@@ -15,6 +15,7 @@ from surefoot.runs.setup import new_setup
 from surefoot.world import ensemble as ensembles
 from surefoot.world import planner
 from surefoot.world.ensemble import Ensemble
+from surefoot.world.imagination import LearnedWorld
 from surefoot.world.model import TaskModel
 from surefoot.world.planner import Plan
 
@@ -61,7 +62,7 @@ def plans_per_second(
     """How many plans n environments make together in a second."""
     width = model.feature_size + actions.size
     keys = jax.random.split(jax.random.key(0), 3)
-    learner = sac.init(config.sac, model.observation_size, actions.size, keys[0])
+    learner = sac.init(config.sac, model.observation_size, actions, keys[0])
     ensemble = ensembles.init(config.ensemble, width, model.target_size, model.binary_size, keys[1])
     records = model.initial_records(keys[2], n)
     assert records is not None  # the task's model knows its initial states
@@ -75,7 +76,13 @@ def plans_per_second(
         states = model.restore(restore_key, records)
         policy = lambda obs, key: sac.to_box(actions, learner.sample(obs, key))
         return planner.plan(
-            config.planner, model, actions, ensemble, states, mean, policy, learner.value, plan_key
+            config.planner,
+            LearnedWorld(model, actions, ensemble),
+            states,
+            mean,
+            policy,
+            learner.value,
+            plan_key,
         )
 
     key = jax.random.key(1)

@@ -20,9 +20,21 @@ from difflib import get_close_matches
 from functools import cache
 from numbers import Integral, Real
 from types import UnionType
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    Literal,
+    TypeGuard,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 C = TypeVar("C")
+Hint = Any
+"""The annotation of a field; may be any of typing's special forms."""
 LARGEST_INT = 10**9
 LARGEST_FLOAT = 1e18
 """Squares of smaller numbers stay finite in single precision."""
@@ -60,13 +72,12 @@ Share = Annotated[float, Range(least=0, below=1)]
 """From 0 to 1, 1 excluded."""
 
 
-def check(config: Any) -> None:
+def check(config: object) -> None:
     """Check the type and the bounds of every field of a config dataclass."""
-    for name, hint in _hints(type(config)).items():
-        check_value(name, getattr(config, name), hint)
+    check_values(vars(config), _hints(type(config)))
 
 
-def check_values(values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
+def check_values(values: Mapping[str, object], hints: Mapping[str, Hint]) -> None:
     """Check that every name of `hints` is in `values`, and of that type and within its bounds."""
     for name, hint in hints.items():
         if name not in values:
@@ -74,23 +85,22 @@ def check_values(values: Mapping[str, Any], hints: Mapping[str, Any]) -> None:
         check_value(name, values[name], hint)
 
 
-def check_value(name: str, value: Any, hint: Any) -> None:
+def check_value(name: str, value: object, hint: Hint) -> None:
     """Raise a ValueError that names the value unless it fits the annotated type `hint`."""
-    limits = _limits(hint)
     if not _fits(value, hint):
         raise ValueError(f"{name}={value!r} must be {_describe(hint)}")
-    numbers: Any = value if isinstance(value, tuple | list) else (value,)
-    for x in numbers:
+    limits = _limits(hint)
+    for x in value if isinstance(value, tuple | list) else (value,):
         if not _is_number(x):
             continue
         if any(x not in limit for limit in limits):
             raise ValueError(f"{name}={value!r} must be {' and '.join(map(str, limits))}")
         largest = LARGEST_INT if isinstance(x, Integral) else LARGEST_FLOAT
-        if _exceeds(x, largest) and not any(math.isfinite(r.most) for r in limits):
+        if abs(x) > largest and not any(math.isfinite(r.most) for r in limits):
             raise ValueError(f"{name}={value!r} must be at most {largest:,}")
 
 
-def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
+def check_choice(name: str, value: object, choices: Iterable[str]) -> None:
     """Raise a ValueError with the nearest choice unless `value` is one of them."""
     choices = list(choices)
     if value not in choices:
@@ -100,30 +110,28 @@ def check_choice(name: str, value: Any, choices: Iterable[str]) -> None:
         )
 
 
-def did_you_mean(word: Any, choices: Iterable[str]) -> str:
+def did_you_mean(word: object, choices: Iterable[str]) -> str:
     """A hint at the nearest choice, to follow a message; empty if none is near."""
     by_lower = {choice.lower(): choice for choice in choices}
     near = get_close_matches(str(word).lower(), by_lower, n=1, cutoff=0.5)
     return f" (did you mean {by_lower[near[0]]}?)" if near else ""
 
 
-def changed(config: C, changes: Mapping[str, Any]) -> C:
+def changed(config: C, changes: Mapping[str, object]) -> C:
     """A config with some fields changed; all others keep their values.
 
     Inner configs are changed by dotted names or by nested mappings: `{"ppo.clip": 0.1}` and
     `{"ppo": {"clip": 0.1}}` are the same.
     """
-    values: dict[str, Any] = {}
-    inner: dict[str, dict[str, Any]] = {}
-    names = [f.name for f in fields(config)]  # type: ignore[arg-type]
+    values: dict[str, object] = {}
+    inner: dict[str, dict[str, object]] = {}
     for key, value in changes.items():
         name, _, rest = key.partition(".")
-        if name not in names:
-            hint = did_you_mean(name, names)
-            raise ValueError(f"{type(config).__name__} has no field {name!r}{hint}")
-        if rest or (isinstance(value, Mapping) and is_dataclass(getattr(config, name))):
-            more = {rest: value} if rest else value
-            inner.setdefault(name, {}).update(more)
+        _check_field(type(config), name)
+        if rest:
+            inner.setdefault(name, {})[rest] = value
+        elif isinstance(value, Mapping) and is_dataclass(getattr(config, name)):
+            inner.setdefault(name, {}).update(value)
         else:
             values[name] = value
     for name, more in inner.items():
@@ -136,11 +144,10 @@ def changed(config: C, changes: Mapping[str, Any]) -> C:
     return replace(config, **values)  # type: ignore[type-var]
 
 
-def flat(config: Any, prefix: str = "") -> dict[str, Any]:
+def flat(config: object, prefix: str = "") -> dict[str, Any]:
     """All settings of a config, or of nested dicts, by dotted name: ppo.clip, ppo.epochs, …"""
-    items = config.items() if isinstance(config, Mapping) else vars(config).items()
-    result: dict[str, Any] = {}
-    for name, value in items:
+    result = {}
+    for name, value in (config if isinstance(config, Mapping) else vars(config)).items():
         if is_dataclass(value) or isinstance(value, Mapping):
             result |= flat(value, f"{prefix}{name}.")
         else:
@@ -153,13 +160,11 @@ def to_dict(config: Any) -> dict[str, Any]:
     return dataclasses.asdict(config)
 
 
-def from_dict(kind: type[C], values: Mapping[str, Any]) -> C:
+def from_dict(kind: type[C], values: Mapping[str, object]) -> C:
     """The inverse of `to_dict`, also after a journey through JSON, which has no tuples."""
     hints = _hints(kind)
-    unknown = sorted(set(values) - set(hints))
-    if unknown:
-        hint = did_you_mean(unknown[0], hints)
-        raise ValueError(f"{kind.__name__} has no field {unknown[0]!r}{hint}")
+    for name in sorted(values):
+        _check_field(kind, name)
     return kind(**{name: _typed(hints[name], value) for name, value in values.items()})
 
 
@@ -181,13 +186,19 @@ def field_help(kind: type) -> dict[str, str]:
     }
 
 
+def _check_field(kind: type, name: str) -> None:
+    if name not in _hints(kind):
+        hint = did_you_mean(name, _hints(kind))
+        raise ValueError(f"{kind.__name__} has no field {name!r}{hint}")
+
+
 @cache
-def _hints(kind: type) -> dict[str, Any]:
+def _hints(kind: type) -> dict[str, Hint]:
     hints = get_type_hints(kind, include_extras=True)
     return {f.name: hints[f.name] for f in fields(kind)}
 
 
-def _typed(hint: Any, value: Any) -> Any:
+def _typed(hint: Hint, value: object) -> object:
     """A value of config.json as the field's type has it."""
     if isinstance(value, list):
         return tuple(value)
@@ -197,13 +208,13 @@ def _typed(hint: Any, value: Any) -> Any:
     return value
 
 
-def _limits(hint: Any) -> list[Range]:
+def _limits(hint: Hint) -> list[Range]:
     """The bounds in an annotated type, also inside a union or a tuple."""
     own = [m for m in getattr(hint, "__metadata__", ()) if isinstance(m, Range)]
     return own + [limit for inner in get_args(hint) for limit in _limits(inner)]
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def _fits(value: Any, hint: Hint) -> bool:
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
         return _fits(value, inner[0])
@@ -223,41 +234,29 @@ def _fits(value: Any, hint: Any) -> bool:
     return hint is Any or isinstance(value, origin or hint)
 
 
-def _exceeds(x: Any, largest: float) -> bool:
-    return abs(x) > largest
-
-
-def _is_number(x: Any) -> bool:
+def _is_number(x: object) -> TypeGuard[float]:
     return isinstance(x, Real) and not isinstance(x, bool)
 
 
-def _describe(hint: Any) -> str:
+NAMES = {
+    bool: "True or False",
+    int: "a whole number",
+    float: "a finite number",
+    str: "a text",
+    type(None): "None",
+}
+
+
+def _describe(hint: Hint) -> str:
     origin, inner = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        limits = [str(limit) for limit in _limits(hint)]
-        return ", ".join(
-            [
-                f"{_describe(inner[0])}, {limits[0]}" if limits else _describe(inner[0]),
-                *limits[1:],
-            ]
-        )
+        return ", ".join([_describe(inner[0]), *map(str, _limits(hint))])
     if origin in (Union, UnionType):
-        return " or ".join(_describe(one) for one in inner)
+        return " or ".join(map(_describe, inner))
     if origin is Literal:
         return f"one of {', '.join(map(repr, inner))}"
     if origin in (list, tuple):
         count = f"{len(inner)} " if origin is tuple and inner[-1] is not Ellipsis else ""
         words = _describe(inner[0]).removeprefix("a ").replace("number", "numbers", 1)
         return f"a {origin.__name__} of {count}{words}"
-    names = {
-        bool: "True or False", int: "a whole number", float: "a finite number", str: "a text",
-        type(None): "None",
-    }  # fmt: skip
-    return names.get(hint) or f"a {getattr(origin or hint, '__name__', hint)}"
-
-
-def check_types(config: Any) -> None:  # until every config has its bounds on its fields
-    check(config)
-
-
-check_kinds = check_values
+    return NAMES.get(hint) or f"a {getattr(origin or hint, '__name__', hint)}"

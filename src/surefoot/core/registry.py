@@ -7,8 +7,9 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterator, Mapping
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from surefoot.core.config import did_you_mean
@@ -26,7 +27,9 @@ def load_reference(text: str) -> Any:
     """The attribute that a reference names; a ValueError says what cannot be loaded and why."""
     source, _, attribute = text.rpartition(":")
     try:
-        module = _load_file(Path(source)) if source.endswith(".py") else _load_module(source)
+        module = (
+            _load_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
+        )
     except Exception as error:
         raise ValueError(f"{source} cannot be imported: {type(error).__name__}: {error}") from error
     if not hasattr(module, attribute):
@@ -41,11 +44,7 @@ def absolute_reference(text: str) -> str:
     return f"{Path(source).resolve()}:{attribute}" if source.endswith(".py") else text
 
 
-def _load_module(name: str) -> Any:
-    return importlib.import_module(name)
-
-
-def _load_file(path: Path) -> Any:
+def _load_file(path: Path) -> ModuleType:
     path = path.resolve()
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
@@ -105,7 +104,7 @@ class Registry(Generic[T]):
             raise ValueError(f"{self._what}={name!r} is unknown{hint}. Known: {', '.join(self)}")
         return self._values.setdefault(name, value)
 
-    def _checked(self, name: str, value: Any) -> T:
+    def _checked(self, name: str, value: object) -> T:
         if not isinstance(value, self._kind) and callable(value):
             try:
                 value = value()
@@ -119,5 +118,5 @@ class Registry(Generic[T]):
             )
         return value
 
-    def _entry_points(self) -> dict[str, Any]:
+    def _entry_points(self) -> dict[str, EntryPoint]:
         return {point.name: point for point in entry_points(group=f"surefoot.{self._what}s")}

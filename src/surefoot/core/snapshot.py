@@ -1,16 +1,17 @@
 """State as named arrays, and back: what a checkpoint holds.
 
-Every leaf is named by its path in the tree, so that what does not fit is told by name.
+Every leaf is named by its path in the tree, so that errors can name what does not fit.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import numpy as np
 
+from surefoot.core.arrays import Tree
 
-def to_arrays(tree: Any) -> dict[str, np.ndarray]:
+
+def to_arrays(tree: Tree) -> dict[str, np.ndarray]:
     """All leaves on the host, by name; random keys as their numbers.
 
     They are copies, but for numpy arrays that cannot be written to.
@@ -25,7 +26,7 @@ class Saved:
 
     arrays: dict[str, np.ndarray]
 
-    def like(self, name: str, template: Any) -> Any:
+    def like(self, name: str, template: Tree) -> Tree:
         """The tree called `name`, with the structure, shapes and types of `template`."""
         leaves, structure = jax.tree_util.tree_flatten_with_path(template)
         return jax.tree.unflatten(
@@ -39,19 +40,18 @@ class Saved:
             {path[len(prefix) :]: x for path, x in self.arrays.items() if path.startswith(prefix)}
         )
 
-    def part(self, name: str) -> dict[str, Any]:
+    def part(self, name: str) -> dict[str, Tree]:
         """Everything under `name` as nested dicts; empty if there is nothing."""
-        found: dict[str, Any] = {}
-        for path, array in self.arrays.items():
-            if path.startswith(name + "/"):
-                *folders, last = path[len(name) + 1 :].split("/")
-                place = found
-                for folder in folders:
-                    place = place.setdefault(folder, {})
-                place[last] = array
-        return found
+        tree: dict[str, Tree] = {}
+        for path, array in self.under(name).arrays.items():
+            *folders, last = path.split("/")
+            place = tree
+            for folder in folders:
+                place = place.setdefault(folder, {})
+            place[last] = array
+        return tree
 
-    def _leaf(self, name: str, like: Any) -> Any:
+    def _leaf(self, name: str, like: Tree) -> Tree:
         if name not in self.arrays:
             raise ValueError(f"the checkpoint has no {name}, which this config needs")
         array, wanted = self.arrays[name], np.asarray(_plain(like))
@@ -67,20 +67,20 @@ class Saved:
         return array.item() if isinstance(like, int | float) else array
 
 
-def _copy(x: Any) -> np.ndarray:
+def _copy(x: Tree) -> np.ndarray:
     if isinstance(x, np.ndarray) and not x.flags.writeable:
         return x
     # A view of a jax array would change under a buffer that is given away later.
     return np.array(_plain(x))
 
 
-def _name(path: tuple[Any, ...]) -> str:
+def _name(path: tuple[Tree, ...]) -> str:
     return jax.tree_util.keystr(path, simple=True, separator="/")
 
 
-def _is_key(x: Any) -> bool:
+def _is_key(x: Tree) -> bool:
     return isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
 
 
-def _plain(x: Any) -> Any:
+def _plain(x: Tree) -> Tree:
     return jax.random.key_data(x) if _is_key(x) else x

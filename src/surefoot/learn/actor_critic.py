@@ -3,59 +3,60 @@
 Everything here is for one seed; callers `vmap` over seeds.
 """
 
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, PRNGKeyArray, Shaped
+from jaxtyping import Array, Bool, Float, Shaped
 
+from surefoot.core.arrays import Metrics, RandomKey, Scalar
+from surefoot.core.config import Count, Fraction, Positive, Range, Width, check
+from surefoot.core.spaces import ActionSpec
 from surefoot.learn import multiplier, surrogate
 from surefoot.learn.advantages import TargetKind, gae
 from surefoot.learn.descent import adam, descend
 from surefoot.learn.multiplier import MultiplierConfig, MultiplierState
 from surefoot.learn.networks import Actor, Critics, Normalizer
 
-Rate = Float[Array, ""] | float
+Rate = Scalar | float
 """Factor on a learning rate."""
-Metrics = dict[str, Array]
 
 
-class ActorCriticConfig(Protocol):
-    """The settings that this module reads; `PPOConfig` and `TrustRegionConfig` provide them."""
+@dataclass(frozen=True)
+class ActorCriticConfig:
+    """Settings that all actor-critic learners have."""
 
-    @property
-    def gamma(self) -> float: ...
-    @property
-    def gae_lambda(self) -> float: ...
-    @property
-    def critic_learning_rate(self) -> float: ...
-    @property
-    def critic_epochs(self) -> int: ...
-    @property
-    def minibatches(self) -> int: ...
-    @property
-    def max_grad_norm(self) -> float | None: ...
-    @property
-    def hidden(self) -> tuple[int, ...]: ...
-    @property
-    def initial_log_std(self) -> float: ...
-    @property
-    def minimum_log_std(self) -> float | None: ...
-    @property
-    def value_targets(self) -> TargetKind: ...
-    @property
-    def scale_costs(self) -> bool: ...
-    @property
-    def normalise_observations(self) -> bool: ...
+    gamma: Fraction = 0.99
+    """Discount factor of rewards and costs."""
+    gae_lambda: Fraction = 0.97
+    """Lambda of generalised advantage estimation, for rewards and costs."""
+    critic_learning_rate: Positive = 1e-3
+    """Adam's learning rate for the critics."""
+    critic_epochs: Count = 80
+    """Passes of the critics over a batch."""
+    hidden: tuple[Width, ...] = (64, 64)
+    """Widths of the hidden layers of policy and critics."""
+    initial_log_std: Annotated[float, Range(least=-20, most=5)] = -0.5
+    """Log standard deviation of a new policy's actions."""
+    minimum_log_std: float | None = None
+    """Lower bound of the log standard deviation; None for no bound."""
+    normalise_observations: bool = False
+    """Scale observations by running statistics."""
 
+    # Settings that are fields of `PPOConfig` only.
+    minibatches: ClassVar[int] = 1
+    max_grad_norm: ClassVar[float | None] = None
+    value_targets: ClassVar[TargetKind] = "return"
+    scale_costs: ClassVar[bool] = False
 
-def check_log_std(config: ActorCriticConfig) -> None:
-    """Check that a new policy is at or above its lower bound."""
-    minimum, initial = config.minimum_log_std, config.initial_log_std
-    if minimum is not None and minimum > initial:
-        raise ValueError(f"minimum_log_std={minimum} must be at most initial_log_std={initial}")
+    def __post_init__(self) -> None:
+        check(self)
+        minimum, initial = self.minimum_log_std, self.initial_log_std
+        if minimum is not None and minimum > initial:
+            raise ValueError(f"minimum_log_std={minimum} must be at most initial_log_std={initial}")
 
 
 class Batch(eqx.Module):
@@ -97,13 +98,13 @@ class Learner(eqx.Module):
         """Observations as the networks take them."""
         return obs if self.normalizer is None else self.normalizer(obs)
 
-    def sample(self, obs: Float[Array, "*batch D"], key: PRNGKeyArray) -> Shaped[Array, "..."]:
-        """A sampled action per observation; not clipped, see `ActionSpec`."""
-        return self.actor.sample(self.scaled(obs), key)
+    def sample(self, obs: Float[Array, "*batch D"], key: RandomKey) -> Shaped[Array, "..."]:
+        """A sampled action per observation, `[..., A]` or integer `[...]`; see `ActionSpec`."""
+        return self.actor(self.scaled(obs)).sample(key)
 
     def mode(self, obs: Float[Array, "*batch D"]) -> Shaped[Array, "..."]:
         """The most probable action per observation."""
-        return self.actor.mode(self.scaled(obs))
+        return self.actor(self.scaled(obs)).mode()
 
 
 class Rows(eqx.Module):
@@ -128,27 +129,18 @@ def init(
     config: ActorCriticConfig,
     multiplier_config: MultiplierConfig,
     obs_dim: int,
-    action_dim: int,
-    discrete: bool,
+    actions: ActionSpec,
     k: int,
-    key: PRNGKeyArray,
+    key: RandomKey,
     actor_optimiser: optax.GradientTransformation | None = None,
 ) -> Learner:
     """A new learner for k constraints.
 
-    `action_dim` is the length of a continuous action, or the number of choices if `discrete`.
     Without an `actor_optimiser` the learner holds no optimiser state for the policy.
     """
     actor_key, critic_key = jax.random.split(key)
-    actor = Actor(
-        obs_dim,
-        action_dim,
-        actor_key,
-        discrete=discrete,
-        hidden=config.hidden,
-        initial_log_std=config.initial_log_std,
-    )
-    critics = Critics(obs_dim, k, critic_key, hidden=config.hidden)
+    actor = Actor(obs_dim, actions, actor_key, config.hidden, config.initial_log_std)
+    critics = Critics(obs_dim, k, critic_key, config.hidden)
     moments = None
     if actor_optimiser is not None:
         moments = actor_optimiser.init(eqx.filter(actor, eqx.is_array))
@@ -162,17 +154,15 @@ def init(
     )
 
 
-def observe(
-    learner: Learner, obs: Float[Array, "*batch D"], mask: Bool[Array, "*batch"] | None = None
-) -> Learner:
-    """Merge observations (where `mask` is true) into the running statistics, if there are any.
+def observe(learner: Learner, obs: Float[Array, "*batch D"]) -> Learner:
+    """Merge observations into the running statistics, if there are any.
 
     New statistics change the policy. Call this between an update and the next rollout, never
     between a rollout and its update.
     """
     if learner.normalizer is None:
         return learner
-    return eqx.tree_at(lambda s: s.normalizer, learner, learner.normalizer.update(obs, mask))
+    return eqx.tree_at(lambda s: s.normalizer, learner, learner.normalizer.update(obs))
 
 
 def prepare(config: ActorCriticConfig, learner: Learner, batch: Batch) -> Rows:
@@ -222,7 +212,7 @@ def prepare(config: ActorCriticConfig, learner: Learner, batch: Batch) -> Rows:
 
 
 def fit_critics(
-    config: ActorCriticConfig, learner: Learner, rows: Rows, key: PRNGKeyArray, rate: Rate = 1.0
+    config: ActorCriticConfig, learner: Learner, rows: Rows, key: RandomKey, rate: Rate = 1.0
 ) -> tuple[Learner, Metrics]:
     """Regress the critics on the rows' targets.
 

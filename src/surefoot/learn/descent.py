@@ -1,18 +1,18 @@
 """Gradient descent over minibatches with early stopping, for policies and critics."""
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Int
+
+from surefoot.core.arrays import Flag, Index, RandomKey, Scalar
 
 Params = TypeVar("Params")
 Rows = TypeVar("Rows")
 Info = TypeVar("Info")
-Carry = tuple[Any, optax.OptState, Int[Array, ""], Bool[Array, ""], Any]
-"""Parameters, optimiser state, steps taken, whether to stop, and the last info."""
 
 
 def descend(
@@ -23,8 +23,8 @@ def descend(
     rows: Rows,
     epochs: int,
     minibatches: int,
-    key: PRNGKeyArray,
-) -> tuple[Params, optax.OptState, Int[Array, ""], Info]:
+    key: RandomKey,
+) -> tuple[Params, optax.OptState, Index, Info]:
     """Minimise `loss` over minibatches of `rows` until all passes are done or it stops.
 
     `rows` is a pytree of arrays `[N, ...]`. `loss(params, rows)` returns its value and (stop,
@@ -37,7 +37,8 @@ def descend(
     if count < minibatches:
         raise ValueError(f"minibatches={minibatches} must be at most the {count} rows of a batch")
 
-    def step(state: Carry) -> Carry:
+    # Parameters, optimiser state, steps taken, whether to stop, and the last info.
+    def step(state: tuple) -> tuple:
         params, moments, taken, stop, _ = state
         part = rows
         if minibatches > 1:
@@ -51,9 +52,8 @@ def descend(
         result = jax.tree.map(lambda a, b: jnp.where(stops, a, b), (params, moments, taken), new)
         return *result, stops, info
 
-    def unfinished(state: Carry) -> Bool[Array, ""]:
-        _, _, taken, stop, _ = state
-        return ~stop & (taken < epochs * minibatches)
+    def unfinished(state: tuple) -> Flag:
+        return ~state[3] & (state[2] < epochs * minibatches)
 
     stops, shapes = jax.eval_shape(lambda: loss(params, rows)[1])
     info = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
@@ -65,9 +65,7 @@ def descend(
     return end[0], end[1], end[2], end[4]
 
 
-def minibatch(
-    key: PRNGKeyArray, count: int, minibatches: int, step: Int[Array, ""] | int
-) -> Int[Array, " n"]:
+def minibatch(key: RandomKey, count: int, minibatches: int, step: Index | int) -> Int[Array, " n"]:
     """Indices of the rows of step number `step`; each pass takes every row once, less a remainder.
 
     Neighbouring rows form groups of `minibatches`. Each minibatch takes one row of every group, at
@@ -82,7 +80,7 @@ def minibatch(
 
 
 def adam(
-    learning_rate: Float[Array, ""] | float, max_grad_norm: float | None
+    learning_rate: Scalar | float, max_grad_norm: float | None
 ) -> optax.GradientTransformation:
     """Adam, with gradients clipped to `max_grad_norm` if given."""
     plain = optax.adam(learning_rate)

@@ -9,7 +9,8 @@ delta.
 from typing import NamedTuple
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+
+from surefoot.core.arrays import Flag, Scalar
 
 FLAT = 1e-8
 """Up to this s the cost is constant in the trust region: with delta = 0.01 up to 1.4e-5."""
@@ -18,23 +19,17 @@ FLAT = 1e-8
 class Step(NamedTuple):
     """Coefficients of x = -(of_v v + of_w w): 1/lambda and nu/lambda of the dual."""
 
-    of_v: Float[Array, ""]
-    of_w: Float[Array, ""]
-    nu: Float[Array, ""]
+    of_v: Scalar
+    of_w: Scalar
+    nu: Scalar
     """Multiplier of the cost; 0 in recovery and where the constraint does not bind."""
-    binding: Bool[Array, ""]
+    binding: Flag
     """The constraint limits the step."""
-    recovery: Bool[Array, ""]
+    recovery: Flag
     """No step in the trust region meets the constraint, so the step only decreases the cost."""
 
 
-def solve(
-    q: Float[Array, ""],
-    r: Float[Array, ""],
-    s: Float[Array, ""],
-    c: Float[Array, ""],
-    delta: float,
-) -> Step:
+def solve(q: Scalar, r: Scalar, s: Scalar, c: Scalar, delta: float) -> Step:
     """The coefficients of the optimal step.
 
     - Recovery, if infeasible (c > 0 and c^2 / s > 2 delta): the step that lowers the cost most.

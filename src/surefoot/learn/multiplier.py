@@ -11,8 +11,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
+from surefoot.core.arrays import Index
 from surefoot.core.config import NonNegative, Positive, Share, Width, check
 
 Vector = Float[Array, " k"]
@@ -56,6 +57,10 @@ class MultiplierConfig:
             )
 
 
+NO_MULTIPLIER = MultiplierConfig(initial=0.0)
+"""The start of a learner that keeps no limit: multipliers of 0."""
+
+
 class PIDMemory(eqx.Module):
     """Past costs relative to the limit, for PID control."""
 
@@ -63,7 +68,7 @@ class PIDMemory(eqx.Module):
     smoothed: Vector
     history: Float[Array, "delay k"]
     """Smoothed costs of the last updates, oldest first."""
-    updates: Int[Array, ""]
+    updates: Index
 
 
 class MultiplierState(eqx.Module):

@@ -5,18 +5,16 @@ from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float
+
+from surefoot.core.arrays import Flag, Scalar
 
 Vector = Float[Array, " P"]
 Product = Callable[[Vector], Vector]
 Info = TypeVar("Info")
-CGState = tuple[Vector, Vector, Vector, Float[Array, ""]]
-SearchState = tuple[Int[Array, ""], Bool[Array, ""], Float[Array, ""]]
 
 
-def fisher_product(
-    mean_kl: Callable[[Vector], Float[Array, ""]], params: Vector, damping: float
-) -> Product:
+def fisher_product(mean_kl: Callable[[Vector], Scalar], params: Vector, damping: float) -> Product:
     """v -> (H + damping I) v with H the Hessian of `mean_kl` at `params`.
 
     At the policy that the KL is measured from, H is the Fisher matrix for any distribution. The
@@ -34,7 +32,7 @@ def conjugate_gradients(product: Product, b: Vector, iterations: int) -> Vector:
     """
     enough = 1e-10 * (b @ b)
 
-    def step(state: CGState, _: None) -> tuple[CGState, None]:
+    def step(state: tuple[Array, ...], _: None) -> tuple[tuple[Array, ...], None]:
         x, residual, direction, square = state
         image = product(direction)
         length = square / jnp.maximum(direction @ image, jnp.finfo(b.dtype).tiny)
@@ -51,12 +49,12 @@ def conjugate_gradients(product: Product, b: Vector, iterations: int) -> Vector:
 
 
 def line_search(
-    judge: Callable[[Vector], tuple[Bool[Array, ""], Info]],
+    judge: Callable[[Vector], tuple[Flag, Info]],
     params: Vector,
     step: Vector,
     tries: int,
     decay: float,
-) -> tuple[Vector, Float[Array, ""], Info]:
+) -> tuple[Vector, Scalar, Info]:
     """The first of params + step, params + decay * step, ... that is accepted, else `params`.
 
     `judge` returns whether parameters are acceptable, and any information about them. NaN must fail
@@ -66,11 +64,11 @@ def line_search(
     information about them.
     """
 
-    def unfinished(state: SearchState) -> Bool[Array, ""]:
+    def unfinished(state: tuple[Array, ...]) -> Flag:
         tried, accepted, _ = state
         return ~accepted & (tried < tries)
 
-    def shrink(state: SearchState) -> SearchState:
+    def shrink(state: tuple[Array, ...]) -> tuple[Array, ...]:
         tried, _, share = state
         share = jnp.where(tried == 0, 1.0, share * decay)
         accepted, _ = judge(params + share * step)

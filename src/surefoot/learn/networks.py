@@ -10,9 +10,11 @@ from itertools import accumulate, pairwise
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
+from jaxtyping import Array, Float, Int
 
+from surefoot.core.arrays import RandomKey, Scalar
 from surefoot.core.policy import OBSERVATION_CLIP, VARIANCE_EPSILON
+from surefoot.core.spaces import ActionSpec
 
 LOG_2PI = 1.8378770664093453
 
@@ -43,7 +45,7 @@ class MLP(eqx.Module):
     def __init__(
         self,
         sizes: Sequence[int],
-        key: PRNGKeyArray,
+        key: RandomKey,
         last_gain: float = 1.0,
         activation: Callable[[Array], Array] = jnp.tanh,
     ):
@@ -74,7 +76,7 @@ class Gaussian(eqx.Module):
     mean: Float[Array, "*batch A"]
     log_std: Float[Array, "*#batch A"]
 
-    def sample(self, key: PRNGKeyArray) -> Float[Array, "*batch A"]:
+    def sample(self, key: RandomKey) -> Float[Array, "*batch A"]:
         return self.mean + jnp.exp(self.log_std) * jax.random.normal(key, self.mean.shape)
 
     def mode(self) -> Float[Array, "*batch A"]:
@@ -101,7 +103,7 @@ class Categorical(eqx.Module):
 
     logits: Float[Array, "*batch A"]
 
-    def sample(self, key: PRNGKeyArray) -> Int[Array, "*batch"]:
+    def sample(self, key: RandomKey) -> Int[Array, "*batch"]:
         return jax.random.categorical(key, self.logits)
 
     def mode(self) -> Int[Array, "*batch"]:
@@ -138,17 +140,14 @@ class Actor(eqx.Module):
     def __init__(
         self,
         obs_dim: int,
-        action_dim: int,
-        key: PRNGKeyArray,
-        *,
-        discrete: bool = False,
+        actions: ActionSpec,
+        key: RandomKey,
         hidden: Sequence[int] = (64, 64),
-        initial_log_std: float = -0.5,
+        log_std: float = -0.5,
     ):
-        """`action_dim` is the length of an action, or the number of choices if `discrete`."""
         # A small last layer gives all states nearly the same centred initial action.
-        self.network = MLP([obs_dim, *hidden, action_dim], key, last_gain=0.01)
-        self.log_std = None if discrete else jnp.full(action_dim, initial_log_std, jnp.float32)
+        self.network = MLP([obs_dim, *hidden, actions.size], key, last_gain=0.01)
+        self.log_std = None if actions.discrete else jnp.full(actions.size, log_std, jnp.float32)
 
     def heads(self, obs: Float[Array, "*batch D"]) -> Float[Array, "*batch A"]:
         """Output of the network: means, or logits of a categorical policy."""
@@ -161,14 +160,6 @@ class Actor(eqx.Module):
     def __call__(self, obs: Float[Array, "*batch D"]) -> Distribution:
         return self.distribution(self.heads(obs))
 
-    def sample(self, obs: Float[Array, "*batch D"], key: PRNGKeyArray) -> Shaped[Array, "..."]:
-        """A sampled action per row: float `[..., A]`, or integer `[...]` if categorical."""
-        return self(obs).sample(key)
-
-    def mode(self, obs: Float[Array, "*batch D"]) -> Shaped[Array, "..."]:
-        """The most probable action per row."""
-        return self(obs).mode()
-
 
 class Critics(eqx.Module):
     """1 + k value networks, stacked: one for the reward, then one per constraint."""
@@ -176,12 +167,7 @@ class Critics(eqx.Module):
     network: MLP
 
     def __init__(
-        self,
-        obs_dim: int,
-        constraints: int,
-        key: PRNGKeyArray,
-        *,
-        hidden: Sequence[int] = (64, 64),
+        self, obs_dim: int, constraints: int, key: RandomKey, hidden: Sequence[int] = (64, 64)
     ):
         keys = jax.random.split(key, 1 + constraints)
         self.network = eqx.filter_vmap(lambda k: MLP([obs_dim, *hidden, 1], k))(keys)
@@ -207,27 +193,24 @@ class Normalizer(eqx.Module):
 
     mean: Float[Array, " D"]
     var: Float[Array, " D"]
-    count: Float[Array, ""]
+    count: Scalar
 
     def __init__(self, obs_dim: int):
         self.mean = jnp.zeros(obs_dim, jnp.float32)
         self.var = jnp.ones(obs_dim, jnp.float32)
         self.count = jnp.zeros((), jnp.float32)
 
-    def update(
-        self, obs: Float[Array, "*batch D"], mask: Bool[Array, "*batch"] | None = None
-    ) -> "Normalizer":
-        """Merge the rows of `obs` (where `mask` is true) into the running statistics.
+    def update(self, obs: Float[Array, "*batch D"]) -> "Normalizer":
+        """Merge the rows of `obs` into the running statistics.
 
         Chan's parallel algorithm is exact for any split of the data into batches.
         """
-        where = None if mask is None else mask[..., None]
         axes = tuple(range(obs.ndim - 1))
-        count = jnp.float32(obs.size // obs.shape[-1]) if mask is None else jnp.sum(mask * 1.0)
+        count = jnp.float32(obs.size // obs.shape[-1])
         # An empty batch has weight 0; this avoids a division by zero.
         rows = jnp.maximum(count, 1.0)
-        mean = jnp.sum(obs, axes, where=where) / rows
-        var = jnp.sum((obs - mean) ** 2, axes, where=where) / rows
+        mean = jnp.sum(obs, axes) / rows
+        var = jnp.sum((obs - mean) ** 2, axes) / rows
         total = jnp.maximum(self.count + count, 1.0)
         share, gap = count / total, mean - self.mean
         old_share = self.count / total

@@ -3,6 +3,9 @@
 Everything here is for one seed; callers `vmap` `init` and `update` over seeds.
 """
 
+# Constants of ActorCriticConfig are fields of PPOConfig.
+# pyright: reportIncompatibleVariableOverride=false
+
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,17 +13,21 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
-from surefoot.core.config import Count, Fraction, NonNegative, Positive, Range, Width, check
+from surefoot.core.arrays import Metrics, RandomKey
+from surefoot.core.config import Count, Fraction, NonNegative, Positive, Range
+from surefoot.core.spaces import ActionSpec
 from surefoot.learn import actor_critic, surrogate
-from surefoot.learn.actor_critic import Batch as Batch
-from surefoot.learn.actor_critic import Learner as Learner
-from surefoot.learn.actor_critic import Metrics, Rate
-from surefoot.learn.actor_critic import Rows as Rows
-from surefoot.learn.actor_critic import fit_critics as fit_critics
-from surefoot.learn.actor_critic import observe as observe
-from surefoot.learn.actor_critic import prepare as prepare
+from surefoot.learn.actor_critic import (
+    ActorCriticConfig,
+    Batch,
+    Learner,
+    Rate,
+    Rows,
+    fit_critics,
+    prepare,
+)
 from surefoot.learn.advantages import TargetKind
 from surefoot.learn.descent import adam, descend
 from surefoot.learn.multiplier import MultiplierConfig
@@ -28,39 +35,27 @@ from surefoot.learn.networks import Actor
 
 
 @dataclass(frozen=True)
-class PPOConfig:
+class PPOConfig(ActorCriticConfig):
     """How a batch improves the policy and the critics.
 
     The paper takes many full-batch steps (`minibatches=1`). A few passes over several minibatches
     reach the same policy with less computation.
     """
 
-    gamma: Fraction = 0.99
-    """Discount factor of rewards and costs."""
     gae_lambda: Fraction = 0.95
     """Lambda of generalised advantage estimation, for rewards and costs."""
     clip: Annotated[float, Range(above=0, below=1)] = 0.2
     """Clip range of the probability ratio around 1."""
     actor_learning_rate: Positive = 3e-4
     """Adam's learning rate for the policy."""
-    critic_learning_rate: Positive = 1e-3
-    """Adam's learning rate for the critics."""
     epochs: Count = 80
     """Maximum passes of the policy over a batch."""
-    critic_epochs: Count = 80
-    """Passes of the critics over a batch."""
     minibatches: Count = 1
     """Minibatches per pass; 1 takes full-batch steps."""
     kl_stop: Positive | None = 0.012
     """Stop the policy update once the KL from the old policy exceeds this; None never stops."""
     entropy_coefficient: NonNegative = 0.0
     """Weight of the policy's entropy in the objective."""
-    hidden: tuple[Width, ...] = (64, 64)
-    """Widths of the hidden layers of policy and critics."""
-    initial_log_std: Annotated[float, Range(least=-20, most=5)] = -0.5
-    """Log standard deviation of a new policy's actions."""
-    minimum_log_std: float | None = None
-    """Lower bound of the log standard deviation; None for no bound."""
     max_grad_norm: Positive | None = None
     """Clip gradients to this norm; None never clips."""
     value_targets: TargetKind = "gae"
@@ -68,27 +63,19 @@ class PPOConfig:
     scale_costs: bool = False
     """Divide cost advantages by the standard deviation of the reward advantages. A multiplier is
     then a price in reward per cost. The paper does not."""
-    normalise_observations: bool = False
-    """Scale observations by running statistics."""
-
-    def __post_init__(self) -> None:
-        check(self)
-        actor_critic.check_log_std(self)
 
 
 def init(
     config: PPOConfig,
     multiplier_config: MultiplierConfig,
     obs_dim: int,
-    action_dim: int,
-    discrete: bool,
+    actions: ActionSpec,
     k: int,
-    key: PRNGKeyArray,
+    key: RandomKey,
 ) -> Learner:
     """A new learner for k constraints; see `actor_critic.init`."""
-    return actor_critic.init(
-        config, multiplier_config, obs_dim, action_dim, discrete, k, key, _actor_optimiser(config)
-    )
+    optimiser = _actor_optimiser(config)
+    return actor_critic.init(config, multiplier_config, obs_dim, actions, k, key, optimiser)
 
 
 def update(
@@ -96,7 +83,7 @@ def update(
     learner: Learner,
     batch: Batch,
     lam: Float[Array, " k"],
-    key: PRNGKeyArray,
+    key: RandomKey,
     rate: Rate = 1.0,
 ) -> tuple[Learner, Metrics]:
     """Improve the policy on (J_R - sum lambda_i J_C,i) / (1 + sum lambda_i), and fit the critics.
@@ -118,7 +105,7 @@ def improve_policy(
     learner: Learner,
     rows: Rows,
     lam: Float[Array, " k"],
-    key: PRNGKeyArray,
+    key: RandomKey,
     rate: Rate = 1.0,
 ) -> tuple[Learner, Metrics]:
     """Take clipped steps on the Lagrangian for up to `epochs` passes, or until `kl_stop`.

@@ -2,7 +2,9 @@
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Bool, Float
+
+from surefoot.core.arrays import Index, RandomKey
 
 
 class Transitions(eqx.Module):
@@ -18,7 +20,7 @@ class Transitions(eqx.Module):
     """Whether the episode terminated; false if it was truncated."""
 
 
-def draw(rows: Transitions, size: Int[Array, ""], count: int, key: PRNGKeyArray) -> Transitions:
+def draw(rows: Transitions, size: Index, count: int, key: RandomKey) -> Transitions:
     """`count` transitions drawn with replacement from the first `size` rows."""
     index = jax.random.randint(key, (count,), 0, size)
     return jax.tree.map(lambda x: x[index], rows)

@@ -12,8 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
+from surefoot.core.arrays import RandomKey, Scalar
 from surefoot.core.config import Count, Positive, Share, Width, check
 from surefoot.core.policy import LOG_STD_RANGE
 from surefoot.core.spaces import ActionSpec
@@ -52,7 +53,7 @@ class Squashed(eqx.Module):
 
     gaussian: Gaussian
 
-    def draw(self, key: PRNGKeyArray) -> tuple[Float[Array, "*batch A"], Float[Array, "*batch"]]:
+    def draw(self, key: RandomKey) -> tuple[Float[Array, "*batch A"], Float[Array, "*batch"]]:
         """Sampled actions and their log-probabilities."""
         x = self.gaussian.sample(key)
         # log(1 - tanh(x)^2), in a form that keeps its digits where tanh(x) is near 1.
@@ -65,7 +66,7 @@ class SquashedActor(eqx.Module):
 
     network: MLP
 
-    def __init__(self, obs_dim: int, action_dim: int, key: PRNGKeyArray, hidden: tuple[int, ...]):
+    def __init__(self, obs_dim: int, action_dim: int, key: RandomKey, hidden: tuple[int, ...]):
         # A small last layer gives all states nearly the same centred, wide initial distribution.
         sizes = [obs_dim, *hidden, 2 * action_dim]
         self.network = MLP(sizes, key, last_gain=0.01, activation=jax.nn.relu)
@@ -80,7 +81,7 @@ class TwinQ(eqx.Module):
 
     network: MLP
 
-    def __init__(self, obs_dim: int, action_dim: int, key: PRNGKeyArray, hidden: tuple[int, ...]):
+    def __init__(self, obs_dim: int, action_dim: int, key: RandomKey, hidden: tuple[int, ...]):
         sizes = [obs_dim + action_dim, *hidden, 1]
         make = lambda key: MLP(sizes, key, activation=jax.nn.relu)
         self.network = eqx.filter_vmap(make)(jax.random.split(key))
@@ -97,10 +98,10 @@ class Networks(eqx.Module):
 
     actor: SquashedActor
     critics: TwinQ
-    log_temperature: Float[Array, ""]
+    log_temperature: Scalar
 
     @property
-    def temperature(self) -> Float[Array, ""]:
+    def temperature(self) -> Scalar:
         return jnp.exp(self.log_temperature)
 
 
@@ -112,21 +113,21 @@ class Learner(eqx.Module):
     """Moving averages of the critics."""
     moments: optax.OptState
 
-    def sample(self, obs: Float[Array, "*batch D"], key: PRNGKeyArray) -> Float[Array, "*batch A"]:
+    def sample(self, obs: Float[Array, "*batch D"], key: RandomKey) -> Float[Array, "*batch A"]:
         """A sampled action in the unit box per observation."""
         return self.networks.actor(obs).draw(key)[0]
 
-    def value(self, obs: Float[Array, "*batch D"], key: PRNGKeyArray) -> Float[Array, "*batch"]:
+    def value(self, obs: Float[Array, "*batch D"], key: RandomKey) -> Float[Array, "*batch"]:
         """Expected return of the policy from each observation, by the target critics."""
         return jnp.min(self.targets(obs, self.sample(obs, key)), 0)
 
 
-def init(config: SACLearnerConfig, obs_dim: int, action_dim: int, key: PRNGKeyArray) -> Learner:
+def init(config: SACLearnerConfig, obs_dim: int, actions: ActionSpec, key: RandomKey) -> Learner:
     """A new learner."""
     actor_key, critic_key = jax.random.split(key)
     networks = Networks(
-        SquashedActor(obs_dim, action_dim, actor_key, config.hidden),
-        TwinQ(obs_dim, action_dim, critic_key, config.hidden),
+        SquashedActor(obs_dim, actions.size, actor_key, config.hidden),
+        TwinQ(obs_dim, actions.size, critic_key, config.hidden),
         jnp.log(jnp.float32(config.initial_temperature)),
     )
     moments = _optimiser(config).init(eqx.filter(networks, eqx.is_array))
@@ -134,7 +135,7 @@ def init(config: SACLearnerConfig, obs_dim: int, action_dim: int, key: PRNGKeyAr
 
 
 def soft_target(
-    config: SACLearnerConfig, learner: Learner, batch: Transitions, key: PRNGKeyArray
+    config: SACLearnerConfig, learner: Learner, batch: Transitions, key: RandomKey
 ) -> Float[Array, " N"]:
     """Targets of the critics: r + gamma (min Q(s', a') - temperature log pi(a' | s'))."""
     action, log_prob = learner.networks.actor(batch.next_obs).draw(key)
@@ -144,8 +145,8 @@ def soft_target(
 
 
 def temperature_loss(
-    log_temperature: Float[Array, ""], log_prob: Float[Array, " N"], target_entropy: float
-) -> Float[Array, ""]:
+    log_temperature: Scalar, log_prob: Float[Array, " N"], target_entropy: float
+) -> Scalar:
     """A loss whose descent raises the temperature while the entropy is below its target."""
     return -log_temperature * jnp.mean(log_prob + target_entropy)
 
@@ -156,7 +157,7 @@ def polyak_average(polyak: float, slow: TwinQ, fast: TwinQ) -> TwinQ:
 
 
 def update(
-    config: SACLearnerConfig, learner: Learner, batch: Transitions, key: PRNGKeyArray
+    config: SACLearnerConfig, learner: Learner, batch: Transitions, key: RandomKey
 ) -> tuple[Learner, dict[str, Array]]:
     """Take one joint gradient step of policy, critics and temperature.
 

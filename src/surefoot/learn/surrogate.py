@@ -3,6 +3,8 @@
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from surefoot.core.arrays import Scalar
+
 
 def mean(
     x: Float[Array, "N *rest"], weight: Float[Array, " N"] | None = None
@@ -55,9 +57,7 @@ def clipped_cost(
     return jnp.maximum(ratio * advantage, jnp.clip(ratio, 1 - clip, 1 + clip) * advantage)
 
 
-def lagrangian(
-    reward: Float[Array, ""], cost: Float[Array, " k"], lam: Float[Array, " k"]
-) -> Float[Array, ""]:
+def lagrangian(reward: Scalar, cost: Float[Array, " k"], lam: Float[Array, " k"]) -> Scalar:
     """(J_R - sum_i lambda_i J_C,i) / (1 + sum_i lambda_i).
 
     The division keeps the size of policy steps independent of the multipliers.

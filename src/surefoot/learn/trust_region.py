@@ -12,19 +12,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from surefoot.core.config import Count, Fraction, Positive, Range, Width, check
+from surefoot.core.arrays import Flag, Metrics, Scalar
+from surefoot.core.config import Count, Positive, Range
 from surefoot.learn import surrogate
-from surefoot.learn.actor_critic import Metrics, Rows, check_log_std
-from surefoot.learn.actor_critic import init as init
-from surefoot.learn.advantages import TargetKind
+from surefoot.learn.actor_critic import ActorCriticConfig, Rows
 from surefoot.learn.natural import Product, Vector, conjugate_gradients, fisher_product, line_search
 from surefoot.learn.networks import Actor
 
 
 @dataclass(frozen=True)
-class TrustRegionConfig:
+class TrustRegionConfig(ActorCriticConfig):
     """How a batch improves the policy and the critics, as in safety-starter-agents."""
 
     delta: Positive = 0.01
@@ -37,52 +36,18 @@ class TrustRegionConfig:
     """Step lengths that the line search tries."""
     decay: Annotated[float, Range(above=0, below=1)] = 0.8
     """Ratio of one step length of the line search to the previous one."""
-    gamma: Fraction = 0.99
-    """Discount factor of rewards and costs."""
-    gae_lambda: Fraction = 0.97
-    """Lambda of generalised advantage estimation, for rewards and costs."""
-    critic_learning_rate: Positive = 1e-3
-    """Adam's learning rate for the critics."""
-    critic_epochs: Count = 80
-    """Full-batch steps of the critics."""
-    hidden: tuple[Width, ...] = (64, 64)
-    """Widths of the hidden layers of policy and critics."""
-    initial_log_std: Annotated[float, Range(least=-20, most=5)] = -0.5
-    """Log standard deviation of a new policy's actions."""
-    minimum_log_std: float | None = None
-    """Lower bound of the log standard deviation; None for no bound."""
-    normalise_observations: bool = False
-    """Scale observations by running statistics."""
-
-    def __post_init__(self) -> None:
-        check(self)
-        check_log_std(self)
-
-    # Settings of `ActorCriticConfig` without a choice: full-batch critic steps on returns.
-    minibatches = 1
-    max_grad_norm = None
-    scale_costs = False
-
-    @property
-    def value_targets(self) -> TargetKind:
-        return "return"
-
-    @property
-    def ppo(self) -> "TrustRegionConfig":
-        """The config itself, under the name that `actor_critic`'s callers used before."""
-        return self
 
 
 class Judged(NamedTuple):
     """Estimates of a policy near the old one, from a batch."""
 
-    reward: Float[Array, ""]
+    reward: Scalar
     """Surrogate of the reward: mean advantage over the old policy."""
     cost: Float[Array, " k"]
     """Surrogates of the costs."""
-    kl: Float[Array, ""]
+    kl: Scalar
     """Mean KL(old || policy)."""
-    entropy: Float[Array, ""]
+    entropy: Scalar
 
 
 class Region(NamedTuple):
@@ -132,10 +97,7 @@ def solve(config: TrustRegionConfig, region: Region, gradient: Vector) -> Vector
 
 
 def search(
-    config: TrustRegionConfig,
-    region: Region,
-    step: Vector,
-    accept: Callable[[Judged], Bool[Array, ""]],
+    config: TrustRegionConfig, region: Region, step: Vector, accept: Callable[[Judged], Flag]
 ) -> tuple[Actor, Metrics]:
     """Take the longest tried step with a KL within delta that `accept` allows.
 

@@ -41,13 +41,13 @@ class Setup:
     make_model: MakeModel | None = None
     """A user's own model, instead of the task's."""
 
-    def make_envs(self, n: int) -> TaskEnv:
+    def make_envs(self, n: int, render_mode: str | None = None) -> VectorEnv:
         """n environments; their observation is the one that the config names."""
         options = dict(self.options)
         sees = self.algorithm.sees(self.config)
         if sees in self.task.observations:
             options.setdefault("observation", sees)
-        return self.task.make(n, **options)
+        return self.task.make(n, render_mode=render_mode, **options)
 
     def problem(self, env: TaskEnv, environments: int) -> Problem:
         """What the algorithm must know of environments."""

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int
 
+from surefoot.core.arrays import Flag, Index, RandomKey, Scalar
 from surefoot.world.model import Bounds
 
 Observation = Float[Array, " O"]
@@ -39,12 +40,8 @@ class BlackBox:
 
     @property
     def known(self) -> tuple[str, ...]:
-        parts = (
-            ("reward", self.reward_fn),
-            ("cost", self.cost_fn),
-            ("termination", self.termination_fn),
-        )
-        return tuple(name for name, fn in parts if fn is not None)
+        parts = {"reward": self.reward_fn, "cost": self.cost_fn, "termination": self.termination_fn}
+        return tuple(name for name, fn in parts.items() if fn is not None)
 
     @property
     def feature_names(self) -> tuple[str, ...]:
@@ -68,16 +65,12 @@ class BlackBox:
     @property
     def target_size(self) -> int:
         costs = 0 if self.cost_fn or self.binary_cost else len(self.cost_names)
-        return self.observation_size + self._learns_reward + costs
+        return self.observation_size + (self.reward_fn is None) + costs
 
     @property
     def binary_size(self) -> int:
         costs = len(self.cost_names) if self.binary_cost and not self.cost_fn else 0
         return costs + self._learns_end
-
-    @property
-    def _learns_reward(self) -> bool:
-        return self.reward_fn is None
 
     @property
     def _learns_end(self) -> bool:
@@ -86,10 +79,10 @@ class BlackBox:
     def record(self, state: np.ndarray) -> np.ndarray:
         return state
 
-    def initial_records(self, key: Key[Array, ""], n: int) -> None:
+    def initial_records(self, key: RandomKey, n: int) -> None:
         return None
 
-    def restore(self, key: Key[Array, ""], records: Float[Array, "N O"]) -> Float[Array, "N O"]:
+    def restore(self, key: RandomKey, records: Float[Array, "N O"]) -> Float[Array, "N O"]:
         return records
 
     def features(self, state: Observation) -> Observation:
@@ -102,12 +95,12 @@ class BlackBox:
         self,
         before: Observation,
         after: Observation,
-        reward: Float[Array, ""],
+        reward: Scalar,
         cost: Float[Array, " k"],
-        terminated: Bool[Array, ""],
+        terminated: Flag,
     ) -> Float[Array, " D+b"]:
         parts = [after - before]
-        if self._learns_reward:
+        if self.reward_fn is None:
             parts.append(jnp.asarray(reward)[None])
         if not self.cost_fn:
             parts.append(cost)  # the last Gaussian outputs, or the first binary ones
@@ -122,7 +115,7 @@ class BlackBox:
         prediction: Float[Array, " D"],
         binary: Float[Array, "2 b"],
         bounds: Bounds,
-    ) -> tuple[Observation, Float[Array, ""], Float[Array, " k"], Bool[Array, ""]]:
+    ) -> tuple[Observation, Scalar, Float[Array, " k"], Flag]:
         size = self.observation_size
         after = jnp.clip(state + prediction[:size], *bounds)
         probability, uniform = binary
@@ -135,7 +128,7 @@ class BlackBox:
         elif self.binary_cost:
             cost = probability[: len(self.cost_names)]  # the expected cost has less noise
         else:
-            cost = prediction[size + self._learns_reward :]
+            cost = prediction[size + (self.reward_fn is None) :]
         ended = jnp.zeros((), bool)
         if self.termination_fn is not None:
             ended = jnp.asarray(self.termination_fn(state, action, after), bool)
@@ -160,5 +153,5 @@ class BlackBox:
     ) -> tuple[Float[Array, "B O"], Bool[np.ndarray, "H B"]]:
         return states, within
 
-    def events(self, state: Observation) -> Int[Array, ""]:
+    def events(self, state: Observation) -> Index:
         return jnp.zeros((), jnp.int32)

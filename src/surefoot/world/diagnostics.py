@@ -7,12 +7,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from surefoot.core.arrays import RandomKey
 from surefoot.core.spaces import ActionSpec
 from surefoot.world.ensemble import Ensemble, predict_all
-from surefoot.world.imagination import Replay, replay
-from surefoot.world.model import State, TaskModel, targets_of
+from surefoot.world.imagination import LearnedWorld, Replay, replay
+from surefoot.world.model import State, TaskModel, training_rows
 
 LEVELS = (0.5, 0.9, 0.95)
 """Levels of the central intervals whose coverage is measured."""
@@ -78,19 +79,12 @@ def one_step(
     )
 
 
-def rollout_rmse(
-    predicted: Float[Array, "H B D"],
-    real: Float[Array, "H B D"],
-    weight: Float[Array, "H B"] | None = None,
-) -> Float[Array, "H D"]:
+def rollout_rmse(error: Float[Array, "H B D"], weight: Float[Array, "H B"]) -> Float[Array, "H D"]:
     """Root mean square error per output after 1, 2, ... H steps of the same actions.
 
     Rollouts with a `weight` of 0 are left out; the error is NaN where all are.
     """
-    if predicted.shape != real.shape:
-        raise ValueError(f"predicted.shape={predicted.shape} must be real.shape={real.shape}")
-    weight = jnp.ones(real.shape[:2]) if weight is None else weight
-    square = jnp.square(predicted - real) * weight[..., None]
+    square = jnp.square(error) * weight[..., None]
     return jnp.sqrt(square.sum(axis=1) / weight.sum(axis=1)[:, None])
 
 
@@ -173,7 +167,7 @@ class Diagnostic:
         self._one_step, self._replay = jax.jit(self._compare_steps), jax.jit(self._compare_rollouts)
         self._restore = jax.jit(self.model.restore)
 
-    def __call__(self, ensemble: Ensemble, real: RealSteps, key: Key[Array, ""]) -> Trial:
+    def __call__(self, ensemble: Ensemble, real: RealSteps, key: RandomKey) -> Trial:
         """Imagine the actions of real segments, and compare with the real outcomes."""
         elites = ensemble.elites.shape[0]
         cut = segments(real.ended, real.terminated, self.horizon, -(-ROLLOUTS // elites) * elites)
@@ -190,7 +184,7 @@ class Diagnostic:
         lasting = cut.within & alive, cut.within
         return Trial(
             jax.device_get(self._one_step(ensemble, real)),
-            np.asarray(rollout_rmse(error, np.zeros_like(error), counted.astype(np.float32))),
+            np.asarray(rollout_rmse(error, counted.astype(np.float32))),
             np.sqrt(np.square(error).mean(-1)),
             counted,
             *(np.cumsum(x * w, 0) for x, w in zip(rewards, lasting, strict=True)),
@@ -198,12 +192,9 @@ class Diagnostic:
         )
 
     def _compare_steps(self, ensemble: Ensemble, real: RealSteps) -> OneStep:
-        flat = (jnp.asarray(x).reshape(-1, *x.shape[2:]) for x in real)
-        before, action, reward, cost, after, terminated, _ = flat
-        x = jax.vmap(self.model.record_features)(before)
-        inputs = jnp.concatenate([x, self.actions.encode(action)], -1)
-        targets = targets_of(self.model, before, after, reward, cost, terminated)
-        return one_step(ensemble, inputs, targets)
+        flat = [jnp.asarray(x).reshape(-1, *x.shape[2:]) for x in real]
+        rows = training_rows(self.model, self.actions, *flat[:-1])
+        return one_step(ensemble, **rows)
 
     def _compare_rollouts(
         self,
@@ -211,9 +202,9 @@ class Diagnostic:
         states: State,
         taken: Shaped[Array, "H B ..."],
         after: Float[Array, "H B R"],
-        key: Key[Array, ""],
+        key: RandomKey,
     ) -> tuple[Replay, Float[Array, "H B F"]]:
         """Imagined outcomes, and errors of the features in standard deviations of the data."""
-        imagined = replay(self.model, self.actions, ensemble, taken, states, key)
+        imagined = replay(LearnedWorld(self.model, self.actions, ensemble), taken, states, key)
         truth = jax.vmap(jax.vmap(self.model.record_features))(after)
         return imagined, (imagined.features - truth) / ensemble.input_std[: truth.shape[-1]]

@@ -13,8 +13,9 @@ from typing import Annotated, Literal
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import Array, Float, Int
 
+from surefoot.core.arrays import Index, RandomKey
 from surefoot.core.config import (
     Count,
     NonNegative,
@@ -107,7 +108,7 @@ class Ensemble(eqx.Module):
 
 
 def init(
-    config: EnsembleConfig, n_inputs: int, n_gaussian: int, n_binary: int, key: PRNGKeyArray
+    config: EnsembleConfig, n_inputs: int, n_gaussian: int, n_binary: int, key: RandomKey
 ) -> Ensemble:
     """An untrained ensemble for `n_inputs` features, D Gaussian and b binary outputs."""
     check_value("n_inputs", n_inputs, Count)
@@ -186,9 +187,7 @@ def predict_all(ensemble: Ensemble, x: Float[Array, "B F"]) -> Prediction:
     return jax.vmap(lambda member: predict_member(ensemble, member, x))(ensemble.members)
 
 
-def predict_member_index(
-    ensemble: Ensemble, i: Int[Array, ""] | int, x: Float[Array, "B F"]
-) -> Prediction:
+def predict_member_index(ensemble: Ensemble, i: Index | int, x: Float[Array, "B F"]) -> Prediction:
     """Mean, standard deviation and logits of network `i`, in physical units.
 
     The k-th elite is `i = ensemble.elites[k]`.
@@ -197,9 +196,7 @@ def predict_member_index(
     return predict_member(ensemble, member, x)
 
 
-def predict_elites_shared(
-    ensemble: Ensemble, x: Float[Array, "B F"], key: PRNGKeyArray
-) -> Prediction:
+def predict_elites_shared(ensemble: Ensemble, x: Float[Array, "B F"], key: RandomKey) -> Prediction:
     """Mean, standard deviation and logits, each row by exactly one randomly chosen elite.
 
     The rows form one contiguous group per elite, and a random permutation assigns groups to elites.

@@ -18,8 +18,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
+from jaxtyping import Array, Bool, Float, Int, UInt32
 
+from surefoot.core.arrays import Flag, Index, RandomKey, Scalar, choose
 from surefoot.world.ensemble import Ensemble, EnsembleConfig, Members, forward
 
 BOUNDS_PENALTY = 0.01
@@ -40,11 +41,11 @@ class FitMetrics(eqx.Module):
     """Hold-out loss of each member's best weights."""
     holdout_mse: Float[Array, " D"]
     """Squared hold-out error per Gaussian output in units of its variance, mean over elites."""
-    epochs: Int[Array, ""]
+    epochs: Index
     """Passes over the data."""
-    steps: Int[Array, ""]
+    steps: Index
     """Gradient steps."""
-    finite: Bool[Array, ""]
+    finite: Flag
     """Whether every loss was finite; if not, the result is the best finite weights."""
 
 
@@ -52,8 +53,8 @@ class Rows(eqx.Module):
     """Normalised inputs and targets in one table: training rows, hold-out rows, padding."""
 
     table: Float[Array, "C columns"]
-    n_train: Int[Array, ""]
-    count: Int[Array, ""]
+    n_train: Index
+    count: Index
 
 
 class Progress(eqx.Module):
@@ -66,10 +67,10 @@ class Progress(eqx.Module):
     best_mse: Float[Array, "n D"]
     reference_loss: Float[Array, " n"]
     """Hold-out loss at each member's last gain, so that slow progress adds up to a gain."""
-    stale: Int[Array, ""]
-    epochs: Int[Array, ""]
-    steps: Int[Array, ""]
-    finite: Bool[Array, ""]
+    stale: Index
+    epochs: Index
+    steps: Index
+    finite: Flag
 
 
 def is_holdout(row: Int[Array, " C"], holdout: float) -> Bool[Array, " C"]:
@@ -105,7 +106,7 @@ def prepare(
     ensemble: Ensemble,
     inputs: Float[Array, "C F"],
     targets: Float[Array, "C outputs"],
-    count: Int[Array, ""] | int,
+    count: Index | int,
 ) -> tuple[Ensemble, Rows]:
     """Split the valid rows, and set the ensemble's scales to those of the training rows."""
     index = jnp.arange(inputs.shape[0])
@@ -137,9 +138,7 @@ def prepare(
     return ensemble, Rows((table - shift) / scale, n_train, jnp.asarray(count))
 
 
-def minibatch_order(
-    key: PRNGKeyArray, n: int, capacity: int, n_train: Int[Array, ""]
-) -> UInt32[Array, "n C"]:
+def minibatch_order(key: RandomKey, n: int, capacity: int, n_train: Index) -> UInt32[Array, "n C"]:
     """A random order of the training rows for each member; entries from `n_train` on are unused.
 
     Row index and random tag share one word, because sorting single words is several times faster
@@ -158,8 +157,8 @@ def train_epoch(
     ensemble: Ensemble,
     moments: optax.OptState,
     rows: Rows,
-    n_steps: Int[Array, ""],
-    key: PRNGKeyArray,
+    n_steps: Index,
+    key: RandomKey,
 ) -> tuple[Members, optax.OptState, Float[Array, " n"]]:
     """Take `n_steps` gradient steps, at most one pass over the training rows.
 
@@ -175,12 +174,12 @@ def train_epoch(
         tuple(np.linspace(*config.weight_decay, len(ensemble.members.weights)).tolist()),
     )
 
-    def member_loss(member: Members, batch: Float[Array, "batch columns"]) -> Float[Array, ""]:
+    def member_loss(member: Members, batch: Float[Array, "batch columns"]) -> Scalar:
         mean, variance, logits = forward(member, ensemble.activation, batch[:, :f])
         loss = row_loss(mean, variance, logits + ensemble.base_logits, batch[:, f:]).mean()
         return loss + BOUNDS_PENALTY * (member.max_logvar - member.min_logvar).sum()
 
-    def step(i: Int[Array, ""], carry: tuple) -> tuple:
+    def step(i: Index, carry: tuple) -> tuple:
         members, moments, total = carry
         # The last minibatch wraps around to the start of the order.
         position = (i * config.batch_size + jnp.arange(config.batch_size)) % n_train
@@ -205,12 +204,12 @@ def evaluate(
     chunk = min(CHUNK, capacity)
     n_holdout = rows.count - rows.n_train
 
-    def add(i: Int[Array, ""], totals: tuple) -> tuple:
+    def add(i: Index, totals: tuple) -> tuple:
         index = rows.n_train + i * chunk + jnp.arange(chunk)
         valid = index < rows.count
         batch = rows.table[jnp.minimum(index, capacity - 1)]
 
-        def one(member: Members) -> tuple[Float[Array, ""], Float[Array, " D"]]:
+        def one(member: Members) -> tuple[Scalar, Float[Array, " D"]]:
             mean, variance, logits = forward(member, ensemble.activation, batch[:, :f])
             losses = row_loss(mean, variance, logits + ensemble.base_logits, batch[:, f:])
             errors = jnp.square(mean - batch[:, f : f + d])
@@ -227,19 +226,13 @@ def evaluate(
     return loss / n_holdout, mse / n_holdout
 
 
-def _select(where: Bool[Array, " n"], new: Members, old: Members) -> Members:
-    """The new weights of the members where `where` is true, the old weights of the others."""
-    pick = lambda a, b: jnp.where(where.reshape(-1, *[1] * (a.ndim - 1)), a, b)
-    return jax.tree.map(pick, new, old)
-
-
 def fit(
     config: EnsembleConfig,
     ensemble: Ensemble,
     inputs: Float[Array, "C F"],
     targets: Float[Array, "C outputs"],
-    count: Int[Array, ""] | int,
-    key: PRNGKeyArray,
+    count: Index | int,
+    key: RandomKey,
 ) -> tuple[Ensemble, FitMetrics]:
     """Train every member until the hold-out loss stops falling; return each member's best weights.
 
@@ -251,7 +244,7 @@ def fit(
     scaled, rows = prepare(config, ensemble, inputs, targets, count)
     steps_per_epoch = (rows.n_train + config.batch_size - 1) // config.batch_size
 
-    def unfinished(p: Progress) -> Bool[Array, ""]:
+    def unfinished(p: Progress) -> Flag:
         in_budget = (p.epochs < config.max_epochs) & (p.steps < config.max_steps)
         return in_budget & (p.stale < config.patience)
 
@@ -270,7 +263,7 @@ def fit(
         return Progress(
             members=members,
             moments=moments,
-            best=_select(better, members, p.best),
+            best=choose(better, members, p.best),
             best_loss=jnp.where(better, loss, p.best_loss),
             best_mse=jnp.where(better[:, None], mse, p.best_mse),
             reference_loss=jnp.where(gained, loss, reference),

@@ -1,25 +1,34 @@
 """Imagined rollouts: a policy or given actions in the learned model, thousands at once."""
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import dataclass
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 
+from surefoot.core.arrays import Index, RandomKey, Tree
 from surefoot.core.spaces import ActionSpec
 from surefoot.world.ensemble import (
     Ensemble,
-    Prediction,
     predict_elites_shared,
     predict_member_index,
 )
 from surefoot.world.model import Outcome, State, TaskModel
 
-Policy = Callable[[Float[Array, "B O"], Key[Array, ""]], Shaped[Array, "B ..."]]
+Policy = Callable[[Float[Array, "B O"], RandomKey], Shaped[Array, "B ..."]]
 REACH = 6.0
 """Bound of imagined features, in standard deviations of the data."""
+
+
+@dataclass(frozen=True)
+class LearnedWorld:
+    """A task to imagine: its known parts, its actions, and the ensemble that learned the rest."""
+
+    model: TaskModel
+    actions: ActionSpec
+    ensemble: Ensemble
 
 
 class Rollout(eqx.Module):
@@ -44,14 +53,12 @@ class Rollout(eqx.Module):
 
 
 def imagine(
-    model: TaskModel,
-    actions: ActionSpec,
-    ensemble: Ensemble,
+    world: LearnedWorld,
     policy: Policy,
     states: State,
     horizon: int,
-    key: Key[Array, ""],
-    member: Int[Array, ""] | None = None,
+    key: RandomKey,
+    member: Index | None = None,
 ) -> tuple[Rollout, State]:
     """Roll `states` (leading axis B) forward under `policy`; also returns the final states.
 
@@ -59,11 +66,11 @@ def imagine(
     All random numbers depend on `key` alone, so two policies with the same key and states meet the
     same random numbers.
     """
+    observe = world.model.observe
     act = lambda obs, _, key: policy(obs, key)
-    rows, states = _rollout(
-        model, actions, ensemble, act, None, model.observe, states, horizon, key, member
-    )
-    return Rollout(*rows, last_obs=jax.vmap(model.observe)(states)), states
+    keys = jax.random.split(key, horizon)
+    rows, states = _rollout(world, act, observe, states, (keys, None), member)
+    return Rollout(*rows, last_obs=jax.vmap(observe)(states)), states
 
 
 class Replay(eqx.Module):
@@ -80,12 +87,7 @@ class Replay(eqx.Module):
 
 
 def replay(
-    model: TaskModel,
-    actions: ActionSpec,
-    ensemble: Ensemble,
-    taken: Shaped[Array, "H B ..."],
-    states: State,
-    key: Key[Array, ""],
+    world: LearnedWorld, taken: Shaped[Array, "H B ..."], states: State, key: RandomKey
 ) -> Replay:
     """Roll `states` (leading axis B) forward under the actions `taken`, as `imagine` would.
 
@@ -93,41 +95,30 @@ def replay(
     standard deviation of the next state. Given actions do not react to imagined states as a policy
     would, so long horizons show the worst case.
     """
-    look = lambda state: (model.features(state), model.events(state))
+    look = lambda state: (world.model.features(state), world.model.events(state))
     act = lambda _, action, key: action
-    rows, states = _rollout(
-        model, actions, ensemble, act, taken, look, states, len(taken), key, None
-    )
-    seen, _, reward, cost, _, alive = rows
-    last = jax.vmap(look)(states)
-    features, events = (
-        jnp.concatenate([x[1:], end[None]]) for x, end in zip(seen, last, strict=True)
-    )
+    keys = jax.random.split(key, len(taken))
+    (seen, _, reward, cost, _, alive), states = _rollout(world, act, look, states, (keys, taken))
+    after = lambda x, end: jnp.concatenate([x[1:], end[None]])
+    features, events = map(after, seen, jax.vmap(look)(states))
     return Replay(features, events, reward, cost, alive)
 
 
 def _rollout(
-    model: TaskModel,
-    actions: ActionSpec,
-    ensemble: Ensemble,
-    act: Callable[[Any, Any, Key[Array, ""]], Shaped[Array, "B ..."]],
-    given: Shaped[Array, "T B ..."] | None,
-    look: Callable[[State], Any],
+    world: LearnedWorld,
+    act: Callable[[Tree, Tree, RandomKey], Shaped[Array, "B ..."]],
+    look: Callable[[State], Tree],
     states: State,
-    horizon: int,
-    key: Key[Array, ""],
-    member: Int[Array, ""] | None,
-) -> tuple[tuple[Any, ...], State]:
-    """Roll `states` forward under `act(look(states), given[t], key)`.
+    inputs: tuple[Key[Array, " T"], Shaped[Array, "T B ..."] | None],
+    member: Index | None = None,
+) -> tuple[tuple[Tree, ...], State]:
+    """Roll `states` forward under `act(look(states), given, key)` for `inputs` (keys, given).
 
     Returns the rows of `look`, action, reward, costs, termination and alive, and the final states.
     """
-    size = jax.tree.leaves(states)[0].shape[0]
-    transition = _transition(model, actions, ensemble, member)
+    transition = _transition(world, member)
 
-    def step(
-        carry: tuple[State, Array], inputs: tuple[Key[Array, ""], Array | None]
-    ) -> tuple[tuple[State, Array], tuple[Any, ...]]:
+    def step(carry: tuple[State, Array], inputs: tuple[RandomKey, Array | None]) -> tuple:
         (states, alive), (key, given) = carry, inputs
         act_key, *keys = jax.random.split(key, 4)
         seen = jax.vmap(look)(states)
@@ -136,8 +127,8 @@ def _rollout(
         row = (seen, action, reward, cost, terminated & (alive > 0), alive)
         return (after, alive * ~terminated), row
 
-    keys = jax.random.split(key, horizon)
-    (states, _), rows = jax.lax.scan(step, (states, jnp.ones(size)), (keys, given))
+    alive = jnp.ones(jax.tree.leaves(states)[0].shape[0])
+    (states, _), rows = jax.lax.scan(step, (states, alive), inputs)
     return rows, states
 
 
@@ -153,18 +144,16 @@ class Followed(eqx.Module):
 
 
 def follow(
-    model: TaskModel,
-    actions: ActionSpec,
-    ensemble: Ensemble,
+    world: LearnedWorld,
     taken: Shaped[Array, "T B ..."],
     states: State,
-    key: Key[Array, ""],
-    member: Int[Array, ""] | None = None,
+    key: RandomKey,
+    member: Index | None = None,
 ) -> Followed:
     """As `imagine`, but under given actions, and with totals instead of steps to save memory."""
-    transition = _transition(model, actions, ensemble, member)
+    transition = _transition(world, member)
 
-    def step(now: Followed, row: tuple[Array, Key[Array, ""]]) -> tuple[Followed, None]:
+    def step(now: Followed, row: tuple[Array, RandomKey]) -> tuple[Followed, None]:
         action, key = row
         _, *keys = jax.random.split(key, 4)
         after, reward, cost, ended = transition(now.states, action, keys)
@@ -172,36 +161,31 @@ def follow(
         return Followed(*total, now.alive * ~ended, after), None
 
     horizon, size = taken.shape[:2]
-    start = Followed(
-        jnp.zeros(size), jnp.zeros((size, len(model.cost_names))), jnp.ones(size), states
-    )
+    costs = jnp.zeros((size, len(world.model.cost_names)))
+    start = Followed(jnp.zeros(size), costs, jnp.ones(size), states)
     return jax.lax.scan(step, start, (taken, jax.random.split(key, horizon)))[0]
 
 
 def _transition(
-    model: TaskModel, actions: ActionSpec, ensemble: Ensemble, member: Int[Array, ""] | None
-) -> Callable[[State, Array, list[Key[Array, ""]]], Outcome]:
+    world: LearnedWorld, member: Index | None
+) -> Callable[[State, Array, list[RandomKey]], Outcome]:
     """The transition function of B rollouts in the learned model."""
+    model, ensemble = world.model, world.ensemble
     features = model.feature_size
     mean, std = ensemble.input_mean[:features], ensemble.input_std[:features]
     bounds = (mean - REACH * std, mean + REACH * std)
 
-    def predict(x: Float[Array, "B F"], key: Key[Array, ""]) -> Prediction:
-        if member is None:
-            return predict_elites_shared(ensemble, x, key)
-        return predict_member_index(ensemble, member, x)
-
-    def transition(
-        states: State, action: Shaped[Array, "B ..."], keys: list[Key[Array, ""]]
-    ) -> Outcome:
+    def transition(states: State, action: Shaped[Array, "B ..."], keys: list[RandomKey]) -> Outcome:
         member_key, noise_key, binary_key = keys
-        encoded = actions.encode(action)
+        encoded = world.actions.encode(action)
         x = jnp.concatenate([jax.vmap(model.features)(states), encoded], -1)
-        mean, std, logits = predict(x, member_key)
+        if member is None:
+            mean, std, logits = predict_elites_shared(ensemble, x, member_key)
+        else:
+            mean, std, logits = predict_member_index(ensemble, member, x)
         drawn = mean + std * jax.random.normal(noise_key, mean.shape)
-        binary = jnp.stack(
-            [jax.nn.sigmoid(logits), jax.random.uniform(binary_key, logits.shape)], 1
-        )
+        uniform = jax.random.uniform(binary_key, logits.shape)
+        binary = jnp.stack([jax.nn.sigmoid(logits), uniform], 1)
         return jax.vmap(model.advance, (0, 0, 0, 0, None))(states, encoded, drawn, binary, bounds)
 
     return transition

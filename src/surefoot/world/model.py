@@ -4,17 +4,21 @@ A task provides a `TaskModel`: pure functions for its known parts. The ensemble 
 `black_box.BlackBox` is the model of a task with no known parts.
 """
 
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
-State = Any
+from surefoot.core.arrays import Flag, Index, RandomKey, Scalar, Tree
+from surefoot.core.spaces import ActionSpec
+
+State = Tree
 """An imagined state: any pytree that the task model defines."""
 Bounds = tuple[Float[Array, " F"], Float[Array, " F"]]
 """Lower and upper bounds of the features."""
-Outcome = tuple[State, Float[Array, ""], Float[Array, " k"], Bool[Array, ""]]
+Outcome = tuple[State, Scalar, Float[Array, " k"], Flag]
 """Next state, reward, costs and termination."""
 
 
@@ -66,15 +70,15 @@ class TaskModel(Protocol):
         """Number of binary outputs, b, which follow the Gaussian ones."""
         ...
 
-    def record(self, state: Any) -> np.ndarray:
+    def record(self, state: Tree) -> np.ndarray:
         """Records [N, R] of the states of N real environments."""
         ...
 
-    def initial_records(self, key: Key[Array, ""], n: int) -> Float[Array, "n R"] | None:
+    def initial_records(self, key: RandomKey, n: int) -> Float[Array, "n R"] | None:
         """Records of n initial states as resets draw them; None if only real resets can."""
         ...
 
-    def restore(self, key: Key[Array, ""], records: Float[Array, "N R"]) -> State:
+    def restore(self, key: RandomKey, records: Float[Array, "N R"]) -> State:
         """States (leading axis N) to start imagining from."""
         ...
 
@@ -90,9 +94,9 @@ class TaskModel(Protocol):
         self,
         before: Float[Array, " R"],
         after: Float[Array, " R"],
-        reward: Float[Array, ""],
+        reward: Scalar,
         cost: Float[Array, " k"],
-        terminated: Bool[Array, ""],
+        terminated: Flag,
     ) -> Float[Array, " D+b"]:
         """Target of the learned model for a real step."""
         ...
@@ -146,7 +150,7 @@ class TaskModel(Protocol):
         """
         ...
 
-    def events(self, state: State) -> Int[Array, ""]:
+    def events(self, state: State) -> Index:
         """Number of events since `restore` after which features are not comparable to real ones.
 
         0 if no event changes the meaning of the features.
@@ -154,13 +158,19 @@ class TaskModel(Protocol):
         ...
 
 
-def targets_of(
+def training_rows(
     model: TaskModel,
+    actions: ActionSpec,
     before: Float[Array, "N R"],
-    after: Float[Array, "N R"],
+    action: Shaped[Array, "N ..."],
     reward: Float[Array, " N"],
     cost: Float[Array, "N k"],
+    after: Float[Array, "N R"],
     terminated: Bool[Array, " N"],
-) -> Float[Array, "N D+b"]:
-    """Targets of the learned model for N real steps."""
-    return jax.vmap(model.target)(before, after, reward, cost, terminated)
+) -> dict[str, Float[Array, "N _"]]:
+    """`inputs` and `targets` of the learned model for N real steps."""
+    features = jax.vmap(model.record_features)(before)
+    return {
+        "inputs": jnp.concatenate([features, actions.encode(action)], -1),
+        "targets": jax.vmap(model.target)(before, after, reward, cost, terminated),
+    }

@@ -6,22 +6,23 @@ environments of one seed; callers `vmap` over seeds.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int, Key
+from jaxtyping import Array, Bool, Float, Int
 
+from surefoot.core.arrays import Index, RandomKey
 from surefoot.core.config import Count, Fraction, NonNegative, Positive, Range, Share, check
 from surefoot.core.spaces import ActionSpec
 from surefoot.world.ensemble import Ensemble, rounded
-from surefoot.world.imagination import Policy, follow, imagine
-from surefoot.world.model import State, TaskModel
+from surefoot.world.imagination import LearnedWorld, Policy, follow, imagine
+from surefoot.world.model import State
 
-Value = Callable[[Float[Array, "B O"], Key[Array, ""]], Float[Array, " B"]]
+Value = Callable[[Float[Array, "B O"], RandomKey], Float[Array, " B"]]
 """Terminal value of observations."""
 Result = TypeVar("Result")
 NARROWEST = 1e-6
@@ -103,14 +104,12 @@ def initial_mean(config: PlannerConfig, actions: ActionSpec, n: int) -> Float[Ar
 
 def plan(
     config: PlannerConfig,
-    model: TaskModel,
-    actions: ActionSpec,
-    ensemble: Ensemble,
+    world: LearnedWorld,
     states: State,
     mean: Float[Array, "N H A"],
     propose: Policy | None,
     value: Value | None,
-    key: Key[Array, ""],
+    key: RandomKey,
 ) -> Plan:
     """Plan from `states` (leading axis N), with an initial `mean`.
 
@@ -118,17 +117,15 @@ def plan(
     Both are optional. The result is the final mean if it is safe, else the best plan evaluated.
     The mean of two safe plans around a hazard can be unsafe.
     """
-    low, high = _bounds(actions)
+    low, high = _bounds(world.actions)
     start_key, propose_key, last_key = jax.random.split(key, 3)
-    evaluate_plans = lambda plans, key: evaluate(
-        config, model, actions, ensemble, states, plans, value, key
-    )
+    evaluate_plans = lambda plans, key: evaluate(config, world, states, plans, value, key)
     start = jnp.moveaxis(mean, 0, 1)
     proposals = jnp.zeros((0, *start.shape))
     if propose is not None and config.proposals:
-        proposals = _proposals(config, model, actions, ensemble, states, propose, propose_key)
+        proposals = _proposals(config, world, states, propose, propose_key)
 
-    def improve(carry: tuple[Array, ...], key: Key[Array, ""]) -> tuple[tuple[Array, ...], None]:
+    def improve(carry: tuple[Array, ...], key: RandomKey) -> tuple[tuple[Array, ...], None]:
         mean, var, *best = carry
         draw_key, evaluation_key = jax.random.split(key)
         std = jnp.maximum(jnp.sqrt(var), NARROWEST * (high - low))
@@ -160,9 +157,8 @@ def plan(
     index = jnp.where(costs[0] <= config.cost_threshold, 0, _best(config, values, costs))
     chosen, chosen_value, worst = _pick([plans, values, costs], index)
     chosen = jnp.moveaxis(jnp.clip(chosen, low, high), 1, 0)
-    later = jnp.concatenate(
-        [chosen[:, 1:], initial_mean(config, actions, chosen.shape[0])[:, :1]], 1
-    )
+    last = initial_mean(config, world.actions, chosen.shape[0])[:, :1]
+    later = jnp.concatenate([chosen[:, 1:], last], 1)
     return Plan(
         action=chosen[:, 0],
         mean=chosen + (later - chosen) / config.hold,
@@ -174,13 +170,11 @@ def plan(
 
 def evaluate(
     config: PlannerConfig,
-    model: TaskModel,
-    actions: ActionSpec,
-    ensemble: Ensemble,
+    world: LearnedWorld,
     states: State,
     plans: Float[Array, "C H N A"],
     value: Value | None,
-    key: Key[Array, ""],
+    key: RandomKey,
 ) -> tuple[Float[Array, "C N"], Float[Array, "C N"]]:
     """Value and worst-case cost of C plans for each of N states.
 
@@ -188,27 +182,22 @@ def evaluate(
     they differ by their actions only.
     """
 
-    def one(
-        ensemble: Ensemble, plan: Array, member: Array, key: Key[Array, ""]
-    ) -> tuple[Array, Array]:
+    def one(world: LearnedWorld, member: Index, key: RandomKey) -> tuple[Array, Array]:
         roll_key, value_key = jax.random.split(key)
-        taken = jnp.repeat(plan, config.hold, 0)
-        outcome = follow(model, actions, ensemble, taken, states, roll_key, member)
-        total = outcome.reward
-        if value is not None and config.value_weight:
-            obs = jax.vmap(model.observe)(outcome.states)
-            terminal = config.value_weight * value(obs, value_key)
-            total = total + jnp.where(outcome.alive > 0, terminal, 0.0)
-        return total, outcome.cost.max(-1)
 
-    def every(ensemble: Ensemble) -> tuple[Array, Array]:
-        over_plans = jax.vmap(one, (None, 0, None, None))
-        over_particles = jax.vmap(over_plans, (None, None, None, 0))
-        over_elites = jax.vmap(over_particles, (None, None, 0, 0))
-        return over_elites(ensemble, plans, ensemble.elites, keys)
+        def outcome(plan: Float[Array, "H N A"]) -> tuple[Array, Array]:
+            taken = jnp.repeat(plan, config.hold, 0)
+            end = follow(world, taken, states, roll_key, member)
+            total = end.reward
+            if value is not None and config.value_weight:
+                obs = jax.vmap(world.model.observe)(end.states)
+                terminal = config.value_weight * value(obs, value_key)
+                total = total + jnp.where(end.alive > 0, terminal, 0.0)
+            return total, end.cost.max(-1)
 
-    keys = jax.random.split(key, (ensemble.elites.shape[0], config.particles))
-    total, cost = _by_platform(every, ensemble)
+        return jax.vmap(outcome)(plans)
+
+    total, cost = _over_particles(config, world, one, key)
     return total.mean((0, 1)), cost.max((0, 1))
 
 
@@ -229,39 +218,45 @@ def weights(
 
 def worst_cost(
     config: PlannerConfig,
-    model: TaskModel,
-    actions: ActionSpec,
-    ensemble: Ensemble,
+    world: LearnedWorld,
     states: State,
     action: Float[Array, "N A"],
     policy: Policy,
-    key: Key[Array, ""],
+    key: RandomKey,
 ) -> Float[Array, " N"]:
     """Worst-case cost of `action` now, followed by `policy` for the rest of the horizon.
 
     As for a plan, the worst case is over elites, particles and constraints.
     """
 
-    def one(ensemble: Ensemble, member: Array, key: Key[Array, ""]) -> Float[Array, " N"]:
+    def one(world: LearnedWorld, member: Index, key: RandomKey) -> Float[Array, " N"]:
         first_key, rest_key = jax.random.split(key)
-        now = follow(model, actions, ensemble, action[None], states, first_key, member)
-        rest, _ = imagine(
-            model, actions, ensemble, policy, now.states, config.steps - 1, rest_key, member
-        )
+        now = follow(world, action[None], states, first_key, member)
+        rest, _ = imagine(world, policy, now.states, config.steps - 1, rest_key, member)
         return (now.cost + now.alive[:, None] * rest.cost_returns()).max(-1)
 
-    def every(ensemble: Ensemble) -> Array:
-        over_particles = jax.vmap(one, (None, None, 0))
-        return jax.vmap(over_particles, (None, 0, 0))(ensemble, ensemble.elites, keys)
-
-    keys = jax.random.split(key, (ensemble.elites.shape[0], config.particles))
-    return _by_platform(every, ensemble).max((0, 1))
+    return _over_particles(config, world, one, key).max((0, 1))
 
 
-def _by_platform(rollouts: Callable[[Ensemble], Result], ensemble: Ensemble) -> Result:
-    """Imagine with the ensemble as it is on a CPU, with rounded weights on an accelerator."""
+def _over_particles(
+    config: PlannerConfig,
+    world: LearnedWorld,
+    one: Callable[[LearnedWorld, Index, RandomKey], Result],
+    key: RandomKey,
+) -> Result:
+    """Results of `one(world, member, key)` for all elites and particles, as two leading axes.
+
+    The ensemble's weights are rounded on an accelerator.
+    """
+    keys = jax.random.split(key, (world.ensemble.elites.shape[0], config.particles))
+
+    def every(ensemble: Ensemble) -> Result:
+        now = replace(world, ensemble=ensemble)
+        over_particles = jax.vmap(lambda member, key: one(now, member, key), (None, 0))
+        return jax.vmap(over_particles)(ensemble.elites, keys)
+
     return jax.lax.platform_dependent(
-        ensemble, cpu=rollouts, default=lambda ensemble: rollouts(rounded(ensemble))
+        world.ensemble, cpu=every, default=lambda ensemble: every(rounded(ensemble))
     )
 
 
@@ -279,20 +274,19 @@ def _bounds(actions: ActionSpec) -> tuple[Float[Array, " A"], Float[Array, " A"]
 
 def _proposals(
     config: PlannerConfig,
-    model: TaskModel,
-    actions: ActionSpec,
-    ensemble: Ensemble,
+    world: LearnedWorld,
     states: State,
     propose: Policy,
-    key: Key[Array, ""],
+    key: RandomKey,
 ) -> Float[Array, "M H N A"]:
     """Plans of a policy, each imagined in another elite."""
     count = config.proposals
-    members = ensemble.elites[jnp.arange(count) % ensemble.elites.shape[0]]
+    elites = world.ensemble.elites
+    members = elites[jnp.arange(count) % elites.shape[0]]
 
-    def one(member: Array, key: Key[Array, ""]) -> Float[Array, "H N A"]:
-        rollout, _ = imagine(model, actions, ensemble, propose, states, config.steps, key, member)
-        return actions.encode(rollout.action[:: config.hold])
+    def one(member: Array, key: RandomKey) -> Float[Array, "H N A"]:
+        rollout, _ = imagine(world, propose, states, config.steps, key, member)
+        return world.actions.encode(rollout.action[:: config.hold])
 
     return jax.vmap(one)(members, jax.random.split(key, count))
 

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
 
+from surefoot.core.arrays import Scalar
 
-def performance_ratio(
-    new: Float[Array, " elites"], old: Float[Array, " elites"]
-) -> Float[Array, ""]:
+
+def performance_ratio(new: Float[Array, " elites"], old: Float[Array, " elites"]) -> Scalar:
     """Fraction of the elites in which the new policy's return exceeds the old one's (eq. pr).
 
     Both returns must come from the same initial states and random numbers in each elite. Their
@@ -24,7 +24,7 @@ class CostBias(eqx.Module):
     """Weighted sum of the differences."""
     variance: Float[Array, " k"]
     """Variance of that sum, from the spread of real episodes."""
-    weight: Float[Array, ""]
+    weight: Scalar
     """Sum of the weights."""
 
     @staticmethod
