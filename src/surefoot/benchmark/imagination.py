@@ -48,7 +48,6 @@ def benchmark(task: str) -> dict[str, Any]:
 
     @jax.jit
     def roll(learner: Learner, ensemble: Ensemble, states: Any, key: Key[Array, ""]) -> Any:
-        model, actions = problem.task_model, problem.actions
         return imagine(problem.world(ensemble), learner.sample, states, config.horizon, key)
 
     step = jax.jit(lambda *args: one_step(problem, *args))

@@ -65,7 +65,7 @@ def judge(claim: Claim, results: Results) -> Verdict:
         return Verdict(claim.text, None, "; ".join(reasons))
     samples = METRICS[claim.metric](groups)
     if claim.relation == "rises":
-        held, numbers = rises([float(job.changes["beta"]) for job, _ in pairs], samples)
+        held, numbers = rises([float(str(job.changes["beta"])) for job, _ in pairs], samples)
     elif claim.relation in ("within limit", "above limit"):
         held, numbers = against_limit(samples[0], groups[0].cost_limit, claim.relation)
     else:
