@@ -15,6 +15,7 @@ from harness import PPO, came_to, differences, start
 from surefoot import cli
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.envs.gym.adapters import EnvironmentFault, adapt
+from surefoot.runs.acting import Acting
 from surefoot.runs.checkpoint import newest_sound
 from surefoot.runs.drive import WriteFault
 from surefoot.runs.folder import RunFolder
@@ -184,7 +185,7 @@ def test_a_stop_during_the_last_evaluation(number, monkeypatch, tmp_path, capsys
     whole = came_to(start("ppo", tmp_path / "whole", 2))
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
-        patch.setattr("surefoot.runs.train.evaluate", lambda *_, **__: os.kill(os.getpid(), number))
+        patch.setattr(Acting, "evaluate", lambda _: os.kill(os.getpid(), number))
         with pytest.raises(KeyboardInterrupt, match="training is finished and saved") as end:
             start("ppo", out, 2)
         assert end.value.code == 128 + number

@@ -182,7 +182,7 @@ def test_two_constraints_have_two_limits(call, file, limits, tmp_path):
         ("PointGoal", ["nothere=3"], "'nothere' is not a constraint of PointGoal.*hazards"),
         ("PointGoal", ["hazard=3"], "did you mean hazards"),
         ("PointGoal", ["5", "60"], r"cost_limit=\(5.0, 60.0\) must have 1 values.* hazards"),
-        ("PointGoal", ["hazards=many"], "'hazards=many' must be NAME=NUMBER"),
+        ("PointGoal", ["hazards=many"], "hazards=many must be .*NAME=NUMBER"),
         ("PointGoal", ["-1"], "cost_limit"),
         ("mine.py:two", ["left=3"], "no limit for right"),
         ("mine.py:two", ["1", "2", "3"], r"must have 2 values, for left, right"),
