@@ -38,7 +38,9 @@ def sweep(
     results: Results, title: str, jobs: Sequence[Job], text: str, setting: str
 ) -> Section | None:
     """Reward and cost at the end for each value of a setting, and the learning curves."""
-    pairs = [(float(str(job.changes[setting])), group) for job in jobs if (group := results.group(job))]
+    pairs = [
+        (float(str(job.changes[setting])), group) for job in jobs if (group := results.group(job))
+    ]
     if len(pairs) < 2:
         return None
     finished = [(value, group) for value, group in pairs if group.state == "finished"]
