@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from scripted import Passing, Script, actions_for, makers
 from surefoot.algorithms.collect import Collector
-from surefoot.core.spaces import ActionSpec
+from surefoot.core.spaces import ActionSpec, action_spec
 from surefoot.envs.gym.adapters import EnvironmentFault, adapt
 
 
@@ -98,9 +98,9 @@ def test_wrong_shape_of_a_vector_env():
             return obs, reward[:2], *rest
 
     env = adapt(Short(SyncVectorEnv(makers(), autoreset_mode=AutoresetMode.SAME_STEP)))
-    collector = Collector(env, [0], 3)
+    collector, actions = Collector(env, [0], 3), action_spec(env.single_action_space)
     with pytest.raises(EnvironmentFault, match=r"step 7 .*: reward has shape \(2,\), not \(3,\)"):
-        collector._step(actions_for(0), 7)
+        collector.collect(lambda now: actions_for(0)[None], actions, 1, t=7)
 
 
 def test_unsupported_spaces_and_arguments():

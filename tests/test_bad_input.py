@@ -13,6 +13,7 @@ from surefoot.algorithms.collect import Collector
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.api import learning_curve
 from surefoot.core.policy import Policy
+from surefoot.core.spaces import action_spec
 from surefoot.envs.gym.adapters import EnvironmentFault
 from surefoot.envs.task import make
 from surefoot.learn.multiplier import MultiplierConfig
@@ -320,8 +321,10 @@ def wrong_end(o, r, e, t, info):
     ],
 )
 def test_an_environment_without_the_adapter_is_checked_too(harm, words):
+    collector = faulty(harm)
+    actions = action_spec(collector.env.single_action_space)
     with pytest.raises(EnvironmentFault, match=words):
-        faulty(harm)._step(np.zeros((2, 2)), 4)
+        collector.collect(lambda now: np.zeros((1, 2, 2)), actions, 1, t=4)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ class Setup:
     make_model: MakeModel | None = None
     """A user's own model, instead of the task's."""
 
-    def make_envs(self, n: int, render_mode: str | None = None) -> VectorEnv:
+    def make_envs(self, n: int, render_mode: str | None = None) -> TaskEnv:
         """n environments; their observation is the one that the config names."""
         options = dict(self.options)
         sees = self.algorithm.sees(self.config)

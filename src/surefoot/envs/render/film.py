@@ -142,8 +142,9 @@ def _renderings(
         if number % every == 0:
             try:
                 pictures = env.render()
-            except gymnasium.error.Error as error:
-                raise ValueError(f"the environment cannot be filmed: {error}") from error
+            except (gymnasium.error.Error, NotImplementedError) as error:
+                reason = str(error) or "it renders no rgb_array"
+                raise ValueError(f"the environment cannot be filmed: {reason}") from error
             if not pictures or not isinstance(pictures[0], np.ndarray):
                 raise ValueError("the environment cannot be filmed: it renders no rgb_array")
             yield draw_below(pictures[0], n, size)
