@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from surefoot import __version__
-from surefoot.algorithms.algorithm import ALGORITHMS, Algorithm
-from surefoot.core.config import Count, NonNegative, Range, check, from_dict
-from surefoot.runs.checkpoint import Damaged
+from surefoot.algorithms.algorithm import ALGORITHMS, Algorithm, Steps
+from surefoot.core.config import Count, NonNegative, Range, check, check_value, from_dict
+from surefoot.core.files import Damaged
 from surefoot.runs.folder import RunFolder, Values
 
 FORMAT = 2
@@ -48,13 +48,14 @@ class RunInfo:
     loggers: list[str] = field(default_factory=list)
     restarts: list[Values] = field(default_factory=list)
     """Epochs after which environments without a snapshot began new episodes."""
+    algorithm_title: str = ""
+    """The algorithm's title, so that reports need not load an algorithm that is a reference."""
 
     def __post_init__(self) -> None:
         check(self)
         if not self.seeds:
             raise ValueError("seeds=[] must not be empty")
-        if not isinstance(self.config.get("steps"), int):
-            raise ValueError(f"config.steps={self.config.get('steps')!r} must be a whole number")
+        check_value("config.steps", self.config.get("steps"), Steps)
 
     @property
     def steps(self) -> int:

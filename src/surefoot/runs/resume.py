@@ -1,6 +1,5 @@
 """Resume a run: after a crash, a kill, a full disk or Ctrl-C, or to make it longer."""
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,19 +10,24 @@ import numpy as np
 from surefoot import __version__
 from surefoot.algorithms.collect import environment_seeds
 from surefoot.algorithms.loop import Epoch
-from surefoot.core.config import check_values
-from surefoot.runs.checkpoint import Checkpoint, Damaged, is_sound, list_checkpoints, newest_sound
+from surefoot.core.config import NonNegative, check_values
+from surefoot.core.files import Damaged, Folder
+from surefoot.core.npz import entry_of
+from surefoot.runs.checkpoint import Checkpoint, is_sound, list_checkpoints, newest_sound
 from surefoot.runs.device import DEVICES, device_name
-from surefoot.runs.folder import RunFolder
+from surefoot.runs.folder import MOST_METRICS, RunFolder
 from surefoot.runs.info import RunInfo, parse_info, read_info
 from surefoot.runs.keeper import policy_in
 from surefoot.runs.listing import is_run, read_result
 from surefoot.runs.setup import MakeEnv, MakeModel, recorded_setup
 from surefoot.runs.train import train_to_end
 
-META = {"version": str, "device": str, "seconds": float, "save_seconds": float, "info": dict}
-ARRAYS = ("metrics", "totals/steps", "collector/obs")
-"""What every checkpoint holds."""
+META = {
+    "version": str, "device": str, "seconds": NonNegative, "save_seconds": NonNegative,
+    "info": dict,
+}  # fmt: skip
+ARRAYS = {"metrics": (1, "u"), "totals/steps": (0, "i"), "collector/obs": (2, "iufb")}
+"""What every checkpoint holds: arrays by name, with their number of axes and kinds of numbers."""
 
 
 def resume(
@@ -54,7 +58,10 @@ def resume(
         raise ValueError(f"{run} is not a run: there is no such folder")
     if not is_run(folder.path) and not folder.is_running():
         raise ValueError(f"{run} is not a run: it has no config.json, metrics.csv or checkpoints")
+    if foreign := folder.foreign():
+        raise Damaged(f"{'; '.join(foreign)}: a run has none, so it is left unchanged")
     with folder.locked():
+        folder.clean()
         last, notes = newest_sound(folder.checkpoints)
         if last is not None:
             check_checkpoint(last, folder)
@@ -75,10 +82,9 @@ def resume(
             if steps is None and finished == int(last.arrays["totals/steps"]):
                 return folder.path
             info = _note_differences(info, last, notes)
-        result = folder.path / "result.json"
         if steps is not None and finished is not None:
-            result.replace(folder.path / f"result-{finished}.json")
-        result.unlink(missing_ok=True)
+            folder.files.rename("result.json", f"result-{finished}.json")
+        folder.files.remove("result.json")
         return train_to_end(folder, info, setup, last, notes, quiet, on_epoch)
 
 
@@ -95,9 +101,14 @@ def check_checkpoint(last: Checkpoint, folder: RunFolder) -> None:
     """Raise `Damaged` if a checkpoint lacks what every checkpoint holds."""
     try:
         check_values(last.meta, META)
-        check_values(last.arrays, dict.fromkeys(ARRAYS, np.ndarray))
-        if last.arrays["totals/steps"].shape != ():
-            raise ValueError("totals/steps is not one number")
+        for array, (axes, kinds) in ARRAYS.items():
+            if array not in last.arrays:
+                raise ValueError(f"{array} is missing")
+            shape, _, dtype = entry_of(last.arrays, array)
+            if len(shape) != axes or dtype.kind not in kinds:
+                raise ValueError(f"{array} is {dtype}{list(shape)}")
+        if entry_of(last.arrays, "metrics").bytes > MOST_METRICS:
+            raise ValueError("its metrics are too long")
     except ValueError as error:
         name = f"the checkpoint of epoch {last.meta['epoch']} in {folder.path}"
         raise Damaged(f"{name} is damaged: {error}") from None
@@ -135,10 +146,12 @@ def _restore_files(
         return
     for path in list_checkpoints(folder.checkpoints):
         if not is_sound(path):
-            os.replace(path, path.with_suffix(".damaged"))
+            checkpoints = Folder(folder.checkpoints, inside=True)
+            checkpoints.rename(path.name, path.with_suffix(".damaged").name)
     try:
         present, saved = folder.read_policy().arrays(), policy_in(last).arrays()
-        same = present.keys() == saved.keys() and all((present[k] == saved[k]).all() for k in saved)
+        same = present.keys() == saved.keys()
+        same = same and all(np.array_equal(present[k], saved[k]) for k in saved)
     except ValueError as error:
         notes.append(f"{error}; restored from the checkpoint")
         same = False
@@ -159,7 +172,7 @@ def _note_differences(info: RunInfo, last: Checkpoint, notes: list[str]) -> RunI
             )
     info = replace(info, **here, backend=jax.default_backend())
     if not any(name.startswith("collector/env/") for name in last.arrays):
-        per_seed = len(last.arrays["collector/obs"]) // len(info.seeds)
+        per_seed = entry_of(last.arrays, "collector/obs").shape[0] // len(info.seeds)
         seeds = environment_seeds(info.seeds, per_seed, epoch)
         restart = {"epoch": epoch, "environment_seeds": seeds}
         info = replace(info, restarts=[*info.restarts, restart])
@@ -172,7 +185,7 @@ def _note_differences(info: RunInfo, last: Checkpoint, notes: list[str]) -> RunI
 
 def _finished_steps(folder: RunFolder, notes: list[str]) -> int | None:
     """The real steps of a finished run; None if it has no sound result."""
-    if not (folder.path / "result.json").exists():
+    if "result.json" not in folder.files.kinds():
         return None
     try:
         return read_result(folder).get("real_steps")
