@@ -18,6 +18,8 @@ PARTIAL = ".partial"
 """What the names of unfinished files begin with."""
 MOST_JSON = 2**24
 """Bytes of a JSON file."""
+MOST_METRICS = 2**28
+"""Bytes of metrics.csv."""
 MOST_NESTED = 50
 """Levels of lists and dicts in a JSON file."""
 FLAGS = {"rb": os.O_RDONLY, "ab": os.O_WRONLY | os.O_APPEND | os.O_CREAT, "r+b": os.O_RDWR}

@@ -39,7 +39,7 @@ class Arrays(Mapping[str, np.ndarray]):
         with file:
             self._handle = os.dup(file.fileno())
         try:
-            self._archive = ZipFile(open(self._handle, "rb", closefd=False))
+            self._archive = ZipFile(os.fdopen(self._handle, "rb", closefd=False))
             self._members = {info.filename: info for info in self._archive.infolist()}
             if len(self._members) < len(self._archive.infolist()):
                 raise ValueError("an array occurs twice")

@@ -14,13 +14,23 @@ from typing import IO, Any
 
 import numpy as np
 
-from surefoot.core.files import MOST_JSON, Damaged, Folder, parse_json
-from surefoot.core.npz import Arrays
+from surefoot.core.config import NonNegative, check_values
+from surefoot.core.files import MOST_JSON, MOST_METRICS, Damaged, Folder, parse_json
+from surefoot.core.npz import Arrays, entry_of
 
 FORMAT = 2
 NAME = re.compile(r"epoch-(\d{6,15})\.([0-9a-f]{32})\.npz")
 Values = dict[str, Any]
 """Plain values by name, as JSON has them."""
+META = {
+    "version": str,
+    "device": str,
+    "seconds": NonNegative,
+    "save_seconds": NonNegative,
+    "info": dict,
+}
+ARRAYS = {"metrics": (1, "u"), "totals/steps": (0, "i"), "collector/obs": (2, "iufb")}
+"""What every checkpoint of a run holds: arrays with their number of axes and kinds of numbers."""
 Score = tuple[bool, float]
 """Whether a policy was within its cost limits, and its reward."""
 
@@ -60,16 +70,11 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     return Folder(folder, inside=True).write(write)
 
 
-def is_sound(path: Path) -> bool:
-    """Whether a checkpoint's content matches the checksum in its name."""
-    with _open(path) as file:
-        return _matches(file, path)
-
-
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint; `Damaged` if it is not what was written."""
-    file = _open(path)
-    if not _matches(file, path):
+    file = Folder(path.parent, inside=True).open(path.name)
+    match = NAME.fullmatch(path.name)
+    if match is None or _digest(file) != match[2]:
         file.close()
         raise Damaged(f"{path} is damaged: its content does not match the checksum in its name")
     try:
@@ -90,12 +95,30 @@ def read_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(meta, arrays)
 
 
+def read_complete(path: Path) -> Checkpoint:
+    """Read a checkpoint; `Damaged` if it lacks something that every checkpoint of a run holds."""
+    checkpoint = read_checkpoint(path)
+    try:
+        check_values(checkpoint.meta, META)
+        for name, (axes, kinds) in ARRAYS.items():
+            if name not in checkpoint.arrays:
+                raise ValueError(f"{name} is missing")
+            shape, _, dtype = entry = entry_of(checkpoint.arrays, name)
+            if len(shape) != axes or dtype.kind not in kinds:
+                raise ValueError(f"{name} is {dtype}{list(shape)}")
+            if name == "metrics" and entry.bytes > MOST_METRICS:
+                raise ValueError(f"{name} has more than {MOST_METRICS:,} bytes")
+    except ValueError as error:
+        raise Damaged(f"{path} is damaged: {error}") from None
+    return checkpoint
+
+
 def newest_sound(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint that can be read, and the problems of newer ones."""
     problems = []
     for path in list_checkpoints(folder):
         try:
-            return read_checkpoint(path), problems
+            return read_complete(path), problems
         except Damaged as damage:
             problems.append(str(damage))
         except FileNotFoundError:  # removed by the process that trains
@@ -123,16 +146,6 @@ def plain_number(x: object) -> bool | int | float | complex | str | bytes:
     if not isinstance(x, np.generic):
         raise TypeError(f"{x!r} is not a plain value")
     return x.item()
-
-
-def _open(path: Path) -> IO[bytes]:
-    return Folder(path.parent, inside=True).open(path.name)
-
-
-def _matches(file: IO[bytes], path: Path) -> bool:
-    """Whether a file's content matches the checksum in its name."""
-    match = NAME.fullmatch(path.name)
-    return match is not None and _digest(file) == match[2]
 
 
 def _digest(file: IO[bytes]) -> str:

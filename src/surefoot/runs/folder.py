@@ -13,13 +13,19 @@ from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
-from surefoot.core.files import MOST_JSON, PARTIAL, Damaged, Folder, parse_json, printable
+from surefoot.core.files import (
+    MOST_JSON,
+    MOST_METRICS,
+    PARTIAL,
+    Damaged,
+    Folder,
+    parse_json,
+    printable,
+)
 from surefoot.core.policy import Policy
 from surefoot.runs.checkpoint import Values, plain_number
 
 METRICS = "metrics.csv"
-MOST_METRICS = 2**28
-"""Bytes of metrics.csv."""
 MOST_COUNT = 10**15
 COUNTS = ("seed", "epoch", "steps", "violations")
 COLUMNS = (*COUNTS, "reward", "cost", "cost_limit", "seconds")

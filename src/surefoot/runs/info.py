@@ -1,5 +1,6 @@
 """`RunInfo`: what config.json records of a run, with a format number and migrations."""
 
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -94,7 +95,10 @@ MIGRATIONS: dict[int, Callable[[Values], Values]] = {1: _from_format_1}
 
 
 def parse_info(values: Values, path: Path) -> RunInfo:
-    """A RunInfo from the values of a config.json; `Damaged` if they are not those of a run."""
+    """A RunInfo from the values of a config.json; `Damaged` if they are not those of a run.
+
+    `path` is that of the file, or of the folder of checkpoints.
+    """
     try:
         required = ("version", "task", "algorithm", "config")
         missing = [name for name in required if name not in values]
@@ -105,9 +109,25 @@ def parse_info(values: Values, path: Path) -> RunInfo:
                 raise ValueError(f"format={number!r} must be at most {FORMAT}; update Surefoot")
             values = MIGRATIONS[number](values)
         names = {f.name for f in fields(RunInfo)}
-        return RunInfo(**{name: x for name, x in values.items() if name in names})
+        info = RunInfo(**{name: x for name, x in values.items() if name in names})
+        _check_references(info, os.path.realpath(path.parent))
+        return info
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Damaged(f"{path} is damaged: {error}") from None
+
+
+def _check_references(info: RunInfo, run: str) -> None:
+    """A ValueError if code that the run refers to lies in its own folder, or is not certain."""
+    cost = info.task_options.get("cost", ())
+    costs = cost if isinstance(cost, list | tuple) else [cost]
+    for text in (info.task, info.algorithm, *info.loggers, *costs):
+        source = str(text).rpartition(":")[0]
+        inside = os.path.realpath(source).startswith(run + os.sep)
+        if source.endswith(".py") and (inside or not os.path.isabs(source)):
+            raise ValueError(
+                f"{source!r} must be an absolute path outside the run's folder; code that comes "
+                f"with a run is not executed"
+            )
 
 
 def read_info(folder: RunFolder) -> RunInfo:

@@ -8,10 +8,9 @@ from typing import Annotated, Literal, TypeVar
 
 from surefoot.core.config import NonNegative, NonNegativeInt, Range, check_values
 from surefoot.core.files import Damaged
-from surefoot.core.npz import entry_of
-from surefoot.runs.checkpoint import best_of, epoch_of, list_checkpoints, read_checkpoint
+from surefoot.runs.checkpoint import best_of, epoch_of, list_checkpoints, read_complete
 from surefoot.runs.drive import how_to_resume
-from surefoot.runs.folder import METRICS, MOST_COUNT, MOST_METRICS, RunFolder, Values, rows_of
+from surefoot.runs.folder import METRICS, MOST_COUNT, RunFolder, Values, rows_of
 from surefoot.runs.info import read_info
 from surefoot.runs.keeper import scores_of
 
@@ -163,10 +162,7 @@ def _checkpoint_problems(folder: RunFolder, paths: Sequence[Path], finished: boo
     metrics = _attempt(folder.metrics_bytes, []) or b""
     for path in paths:
         try:
-            arrays = read_checkpoint(path).arrays
-            if "metrics" not in arrays or entry_of(arrays, "metrics").bytes > MOST_METRICS:
-                raise Damaged(f"{path} is damaged: it holds no metrics")
-            copy = arrays["metrics"].tobytes()
+            copy = read_complete(path).arrays["metrics"].tobytes()
         except FileNotFoundError:  # removed by the process that trains
             continue
         except (ValueError, OSError) as error:

@@ -10,24 +10,21 @@ import numpy as np
 from surefoot import __version__
 from surefoot.algorithms.collect import environment_seeds
 from surefoot.algorithms.loop import Epoch
-from surefoot.core.config import NonNegative, check_values
 from surefoot.core.files import Damaged, Folder
 from surefoot.core.npz import entry_of
-from surefoot.runs.checkpoint import Checkpoint, is_sound, list_checkpoints, newest_sound
+from surefoot.runs.checkpoint import (
+    Checkpoint,
+    list_checkpoints,
+    newest_sound,
+    read_complete,
+)
 from surefoot.runs.device import DEVICES, device_name
-from surefoot.runs.folder import MOST_METRICS, RunFolder
+from surefoot.runs.folder import RunFolder
 from surefoot.runs.info import RunInfo, parse_info, read_info
 from surefoot.runs.keeper import policy_in
 from surefoot.runs.listing import is_run, read_result
 from surefoot.runs.setup import MakeEnv, MakeModel, recorded_setup
 from surefoot.runs.train import train_to_end
-
-META = {
-    "version": str, "device": str, "seconds": NonNegative, "save_seconds": NonNegative,
-    "info": dict,
-}  # fmt: skip
-ARRAYS = {"metrics": (1, "u"), "totals/steps": (0, "i"), "collector/obs": (2, "iufb")}
-"""What every checkpoint holds: arrays by name, with their number of axes and kinds of numbers."""
 
 
 def resume(
@@ -63,9 +60,7 @@ def resume(
     with folder.locked():
         folder.clean()
         last, notes = newest_sound(folder.checkpoints)
-        if last is not None:
-            check_checkpoint(last, folder)
-        elif notes:
+        if last is None and notes:
             raise ValueError(f"no checkpoint of {run} can be read: {'; '.join(notes)}")
         info, sound = _read_info(folder, last, notes)
         if steps is not None:
@@ -95,23 +90,6 @@ def backend_of(run: str | Path) -> str:
     except (ValueError, OSError):  # reported by `resume`
         return "auto"
     return backend if backend in DEVICES else "auto"
-
-
-def check_checkpoint(last: Checkpoint, folder: RunFolder) -> None:
-    """Raise `Damaged` if a checkpoint lacks what every checkpoint holds."""
-    try:
-        check_values(last.meta, META)
-        for array, (axes, kinds) in ARRAYS.items():
-            if array not in last.arrays:
-                raise ValueError(f"{array} is missing")
-            shape, _, dtype = entry_of(last.arrays, array)
-            if len(shape) != axes or dtype.kind not in kinds:
-                raise ValueError(f"{array} is {dtype}{list(shape)}")
-        if entry_of(last.arrays, "metrics").bytes > MOST_METRICS:
-            raise ValueError("its metrics are too long")
-    except ValueError as error:
-        name = f"the checkpoint of epoch {last.meta['epoch']} in {folder.path}"
-        raise Damaged(f"{name} is damaged: {error}") from None
 
 
 def _read_info(
@@ -144,9 +122,11 @@ def _restore_files(
         folder.write("metrics.csv", saved)
     if last is None:
         return
+    checkpoints = Folder(folder.checkpoints, inside=True)
     for path in list_checkpoints(folder.checkpoints):
-        if not is_sound(path):
-            checkpoints = Folder(folder.checkpoints, inside=True)
+        try:
+            read_complete(path)
+        except Damaged:
             checkpoints.rename(path.name, path.with_suffix(".damaged").name)
     try:
         present, saved = folder.read_policy().arrays(), policy_in(last).arrays()

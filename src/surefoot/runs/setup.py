@@ -141,7 +141,6 @@ def recorded_setup(
             else f"{path} was trained on environments made by a Python function: pass that "
             f"function as make_env"
         )
-    _check_references(info, path)
     config = config_of(info, path)
     try:
         task = find_task(make_env or str(info.task))
@@ -149,20 +148,6 @@ def recorded_setup(
         raise ValueError(f"{path}: its task cannot be made: {error}") from error
     algorithm = ALGORITHMS[info.algorithm]
     return Setup(task, info.task_options, algorithm, config, tuple(info.seeds), make_model)
-
-
-def _check_references(info: RunInfo, path: Path) -> None:
-    """Refuse code that came with a run: a ValueError unless it lies elsewhere on this machine."""
-    cost = info.task_options.get("cost", ())
-    costs = cost if isinstance(cost, list | tuple) else [cost]
-    for text in (info.task, info.algorithm, *info.loggers, *costs):
-        file = Path(str(text).rpartition(":")[0])
-        inside = file.resolve().is_relative_to(path.resolve())
-        if file.suffix == ".py" and (inside or not file.is_absolute()):
-            raise ValueError(
-                f"{path}: {str(file)!r} must be an absolute path outside the run's folder; code "
-                f"that comes with a run is not executed"
-            )
 
 
 def limits_by_name(
