@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from gymnasium.spaces import Box
 
 from surefoot.algorithms.experience import Episodes, Experience
 from surefoot.core.arrays import Tree
@@ -78,6 +77,7 @@ class Collector:
         self._reward = np.zeros(env.num_envs)
         self._cost = np.zeros((env.num_envs, len(env.cost_names)))
         self._length = np.zeros(env.num_envs, dtype=np.int64)
+        self._bounds = _bounds(env.single_observation_space)
         self._warnings: dict[str, str] = {}
         self._warned: set[str] = set()
 
@@ -96,14 +96,13 @@ class Collector:
         return new
 
     def _check_bounds(self, when: str) -> None:
-        """Note observations outside the space that the environments declare."""
-        space = self.env.single_observation_space
-        if "bounds" in self._warned | self._warnings.keys() or not isinstance(space, Box):
+        """Note the first observation outside the space that the environments declare."""
+        if self._bounds is None or "bounds" in self._warned or "bounds" in self._warnings:
             return
-        slack = 1e-4 * np.maximum(1.0, np.abs(self.obs))  # of rounding
-        outside = (self.obs < space.low - slack) | (self.obs > space.high + slack)
+        outside = (self.obs < self._bounds[0]) | (self.obs > self._bounds[1])
         if outside.any():
             i, j = np.argwhere(outside)[0]
+            space = self.env.single_observation_space
             self._warnings["bounds"] = (
                 f"environment {i}, {when}: observation[{j}] is {self.obs[i, j]:g}, outside its Box "
                 f"from {space.low[j]:g} to {space.high[j]:g}"
@@ -297,6 +296,15 @@ def environment_seeds(seeds: Sequence[int], per_seed: int, restart: int = 0) -> 
         for seed in seeds
         for i in range(per_seed)
     ]
+
+
+def _bounds(space: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """Bounds of observations, with room for rounding; None if there are none."""
+    low, high = getattr(space, "low", None), getattr(space, "high", None)
+    if low is None or high is None or np.isinf([low, high]).all():
+        return None
+    room = lambda bound: 1e-4 * np.maximum(1.0, np.abs(bound))
+    return low - room(low), high + room(high)
 
 
 def _numbers(

@@ -82,6 +82,9 @@ class Arrays(Mapping[str, np.ndarray]):
         except Exception as error:
             raise ValueError(f"{name} cannot be read: {error}") from None
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries  # the mapping's own would read the array
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 

@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from surefoot.core.files import printable
-from surefoot.report.figures import COLOURS, GREY, plt, save_into_run, tidy
+from surefoot.report.figures import COLOURS, GREY, LONGEST, plt, save_into_run, tidy
 from surefoot.world.diagnostics import Trial
 
 MAX_DOTS = 2000
@@ -41,7 +41,7 @@ def draw_diagnosis(
     for axis in axes[:2]:
         axis.set_xlim(left=0)
         axis.legend(frameon=False, fontsize=7)
-    figure.suptitle(printable(title), fontsize=10, parse_math=False)
+    figure.suptitle(printable(title)[: 2 * LONGEST], fontsize=10, parse_math=False)
     return save_into_run(figure, path)
 
 

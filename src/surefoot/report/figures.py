@@ -41,6 +41,8 @@ STYLE = {
     "ytick.major.width": 0.6, "pdf.fonttype": 42,
 }  # fmt: skip
 MARKERS = "osD"
+LONGEST = 80
+"""Letters of a label or title: a run's names may have any length."""
 Estimate = tuple[Statistic, Sequence[np.ndarray]]
 """A statistic and the scores [S] of each task that it is computed from."""
 
@@ -56,7 +58,7 @@ def draw_curve(rows: Rows, cost_limit: float, title: str, path: Path) -> Path:
         f"limit {cost_limit:g}", (1, cost_limit), xycoords=("axes fraction", "data"),
         xytext=(-3, 3), textcoords="offset points", ha="right", fontsize=8, color=GREY,
     )  # fmt: skip
-    figure.suptitle(printable(title), fontsize=10, parse_math=False)
+    figure.suptitle(printable(title)[: 2 * LONGEST], fontsize=10, parse_math=False)
     # Tight: the layout may change the ticks after it has reserved room for their labels.
     return save_into_run(figure, path, bbox_inches="tight", pad_inches=0.05)
 
@@ -272,9 +274,9 @@ def panel(path: Path, caption: str, title: str, rows: Sequence[str] = ()) -> Ite
         figure, axis = plt.subplots(figsize=size, layout="constrained")
         try:
             yield axis
-            axis.set_title(printable(title), parse_math=False)
+            axis.set_title(printable(title)[:LONGEST], parse_math=False)
             if rows:
-                names = [printable(row).replace(" (", "\n(", 1) for row in rows]
+                names = [printable(row)[:LONGEST].replace(" (", "\n(", 1) for row in rows]
                 axis.set_yticks(range(len(rows)), names, parse_math=False)
                 axis.set_ylim(len(rows) - 0.5, -0.5)
                 axis.tick_params(axis="y", length=0)
@@ -293,8 +295,8 @@ def legend(axis: Axes, columns: int = 2) -> None:
     assert figure is not None
     handles, labels = axis.get_legend_handles_labels()
     made = figure.legend(
-        handles, list(map(printable, labels)), loc="outside lower center", ncols=columns,
-        frameon=False, handlelength=1.6, columnspacing=1.0, borderpad=0.2,
+        handles, [printable(label)[:LONGEST] for label in labels], loc="outside lower center",
+        ncols=columns, frameon=False, handlelength=1.6, columnspacing=1.0, borderpad=0.2,
     )  # fmt: skip
     for text in made.get_texts():
         text.set_parse_math(False)

@@ -110,6 +110,8 @@ def parse_info(values: Values, path: Path) -> RunInfo:
             values = MIGRATIONS[number](values)
         names = {f.name for f in fields(RunInfo)}
         info = RunInfo(**{name: x for name, x in values.items() if name in names})
+        if not info.cost_limits:
+            raise ValueError("cost_limits={} must not be empty")
         _check_references(info, os.path.realpath(path.parent))
         return info
     except (ValueError, TypeError, KeyError, AttributeError) as error:
