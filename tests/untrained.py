@@ -37,7 +37,7 @@ def untrained_run(
     info = RunInfo(
         task=setup.task.reference, task_name=setup.task.name, task_options=options,
         algorithm=algorithm, preset="default", seeds=list(SEEDS), started="",
-        config=to_dict(setup.config), known=list(known), **origin,
+        config=to_dict(setup.config), known=list(known), cost_limits={"cost": 1.0}, **origin,
     )  # fmt: skip
     values = {**info.to_dict(), **changes}
     meta = {"epoch": 1, "seconds": 1.0, "save_seconds": 0.0, "info": values, **origin}
