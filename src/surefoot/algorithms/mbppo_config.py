@@ -44,10 +44,10 @@ class MBPPOConfig:
     beta: Positive = 0.02
     """The multiplier aims at beta times the limit."""
     anchor: bool = False
-    """Compare the cost of whole episodes with the limit, corrected by the bias seen in the last
-    real batch; otherwise the cost of H imagined steps, as in the paper."""
-    gap_memory: Share = 0.0
-    """Share of the earlier cost bias that is kept."""
+    """Compare the cost of whole episodes with the limit, corrected by the ratio of real to imagined
+    cost; otherwise the cost of H imagined steps, as in the paper."""
+    ratio_memory: Share = 0.0
+    """Share of earlier real batches in that ratio."""
     gate: Literal["none", "reward", "lagrangian"] = "reward"
     """What the performance ratio compares; none practises for all passes."""
     pr_threshold: Ratio = 0.66
@@ -68,8 +68,17 @@ class MBPPOConfig:
         """Number of rollouts that continue from pass to pass."""
         return round(self.carry * self.rollouts)
 
+    @property
+    def replayed(self) -> int:
+        """Number of rollouts that start from past real states."""
+        return round(self.replay_share * self.rollouts)
+
     def __post_init__(self) -> None:
         check(self)
+        if self.carried + self.replayed > self.rollouts:
+            raise ValueError(
+                f"carry={self.carry} and replay_share={self.replay_share} must add up to at most 1"
+            )
         elites = self.ensemble.elites
         if self.rollouts % elites:
             near = -(-self.rollouts // elites) * elites
@@ -79,9 +88,6 @@ class MBPPOConfig:
             )
 
 
-GOAL_CPU = {"beta": 0.8, "multiplier.maximum": 0.7}
-"""On a CPU there are few passes: the multiplier must rise fast, and a cap keeps it from
-overshooting. The cap was measured on these tasks only."""
 DOGGO = {
     # Walking takes more data. Rollouts from past states include a fallen robot.
     "steps": 144_000,
@@ -95,7 +101,7 @@ DOGGO = {
     "ensemble.hidden": (200, 200, 200, 200),
     "ensemble.max_steps": 3000,
 }
-DOGGO_CPU = {**GOAL_CPU, "beta": 0.7, "rollouts": 768, "passes": 60}
+DOGGO_CPU = {"rollouts": 768, "passes": 60}
 DOGGO_GPU = {"rollouts": 1536, "passes": 100}
 DEFAULT = Preset(
     # Whole episodes are imagined between few real ones. What matters most (docs/results): a low
@@ -107,7 +113,7 @@ DEFAULT = Preset(
         "carry": 0.25,
         "real_share": 0.0,
         "anchor": True,
-        "gap_memory": 0.8,
+        "ratio_memory": 0.8,
         "gate": "none",
         "ppo.gae_lambda": 0.97,
         "ppo.clip": 0.2,
@@ -115,8 +121,9 @@ DEFAULT = Preset(
         "ppo.kl_stop": 0.02,
         "ppo.minimum_log_std": -1.6,
         "ppo.scale_costs": True,
-        "multiplier.kind": "softplus",
-        "multiplier.initial": 0.07,
+        "multiplier.kind": "log-pi",
+        "multiplier.initial": 8.0,
+        "multiplier.proportional_gain": 0.3,
     },
     devices={
         # A CPU pays for every step it learns from, an accelerator for every update: so the CPU
@@ -133,7 +140,7 @@ DEFAULT = Preset(
             "ppo.epochs": 2,
             "ppo.critic_epochs": 1,
             "ppo.minibatches": 32,
-            "multiplier.learning_rate": 0.02,
+            "multiplier.integral_gain": 0.03,
             "ensemble.members": 5,
             "ensemble.elites": 3,
             "ensemble.hidden": (64, 64),
@@ -150,7 +157,7 @@ DEFAULT = Preset(
             "ppo.epochs": 4,
             "ppo.critic_epochs": 4,
             "ppo.minibatches": 8,
-            "multiplier.learning_rate": 0.006,
+            "multiplier.integral_gain": 0.01,
             "ensemble.members": 8,
             "ensemble.elites": 6,
             "ensemble.hidden": (200, 200, 200, 200),
@@ -165,11 +172,10 @@ DEFAULT = Preset(
     },
     tasks_on={
         "cpu": {
-            "PointGoal": GOAL_CPU,
-            "CarGoal": {**GOAL_CPU, "beta": 0.7},
+            "PointGoal": {"beta": 0.8},
             "DoggoGoal": DOGGO_CPU,
             "DoggoGoalOpenAI": DOGGO_CPU,
-            "RCCar": GOAL_CPU,
+            "RCCar": {"beta": 0.8},
         },
         "gpu": {"DoggoGoal": DOGGO_GPU, "DoggoGoalOpenAI": DOGGO_GPU},
     },

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from surefoot.algorithms import mbppo_lagrangian as mbppo
 from surefoot.algorithms.algorithm import Algorithm, Preset
@@ -22,9 +24,10 @@ from surefoot.algorithms.trainer import Planning, Problem
 from surefoot.core.arrays import Metrics, Tree, choose
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved
+from surefoot.learn import multiplier
 from surefoot.learn.actor_critic import Batch
 from surefoot.world import trust
-from surefoot.world.trust import CostBias
+from surefoot.world.trust import CostRatio
 
 
 class MBPPOTrainer:
@@ -68,7 +71,8 @@ class MBPPOTrainer:
         with phases("fit"):
             self._data.add(experience)
             past = self._past(experience)
-            self._real = real_batch(config, self.problem, experience, number)
+            self._episodes = episode_statistics(self.problem, experience)
+            self._real = real_batch(config, experience, self._episodes, number)
             rate = jnp.float32(1 - (1 - config.final_rate) * number / max(1, self._epochs - 1))
             if self._compiled is None:  # compile a pass while the model fits
                 self._compiled = _compile_aside(
@@ -109,28 +113,31 @@ class MBPPOTrainer:
         self.state = jax.block_until_ready(state)
         self._first, self._last = jax.device_get((first, last))
 
-    def end_epoch(self) -> dict[str, np.ndarray]:
+    def end_epoch(self) -> dict[str, Array | np.ndarray]:
         self._data.dataset.end_epoch()
-        first, last = self._first, self._last
-        mismatch = trust.mismatched(
-            np.asarray(self._real.cost),
-            np.asarray(self._real.cost_error),
-            first["imagined_cost"],
-            jnp.asarray(self.config.cost_limit, jnp.float32),
-        )
+        first, last, seen = self._first, self._last, self._episodes
+        limit = jnp.asarray(self.config.cost_limit, jnp.float32)
+        cost_mismatch = trust.mismatched(seen.cost, seen.cost_error, first["imagined_cost"], limit)
+        reward = first["imagined_reward"]
+        larger = np.maximum(np.abs(seen.reward), np.abs(reward))
+        price = jax.vmap(partial(multiplier.value, self.config.multiplier))
         return {
+            "imagined_reward_before": reward,
             "imagined_cost_before": first["imagined_cost"],
             "imagined_reward": last["imagined_reward"],
             "imagined_cost": last["imagined_cost"],
-            "lambda": last["lambda"],
+            "lambda": price(self.state.learner.multiplier) * self.config.constrained,
             "model_error": np.asarray(self._fitted.holdout_mse).mean(-1),
             "model_epochs": np.asarray(self._fitted.epochs),
             "passes": self._passes,
             "performance_ratio": last["performance_ratio"],
             "kl": last["kl"],
             "entropy": last["entropy"],
-            "cost_bias": np.asarray(jax.vmap(CostBias.value)(self.state.bias)),
-            "cost_mismatch": np.any(mismatch, -1).astype(int),
+            "cost_ratio": jax.vmap(partial(CostRatio.value, limit=limit))(self.state.ratio),
+            "cost_mismatch": np.any(cost_mismatch, -1).astype(int),
+            "reward_mismatch": np.asarray(
+                trust.mismatched(seen.reward, seen.reward_error, reward, larger)
+            ).astype(int),
         }
 
     def finite_parts(self) -> dict[str, Tree]:
@@ -164,17 +171,35 @@ class MBPPOTrainer:
             self._data.dataset.restore(saved.part("dataset"), steps)
 
 
+class EpisodeStatistics(NamedTuple):
+    """Means over the episodes of the last real batch, with standard errors, for all seeds."""
+
+    reward: Float[np.ndarray, " S"]
+    reward_error: Float[np.ndarray, " S"]
+    cost: Float[np.ndarray, "S k"]
+    cost_error: Float[np.ndarray, "S k"]
+
+
+def episode_statistics(problem: Problem, experience: Experience) -> EpisodeStatistics:
+    """Statistics of the finished episodes; without any, of the mean step, which says little."""
+    rows = []
+    for s, episodes in enumerate(experience.episodes):
+        if len(episodes.cost):
+            values = np.concatenate([episodes.reward[:, None], episodes.cost], 1)
+            spread = values.std(0, ddof=1) if len(values) > 1 else np.abs(values[0])
+            rows.append((values.mean(0), spread / np.sqrt(len(values))))
+        else:
+            step = np.concatenate([experience.reward[s, ..., None], experience.cost[s]], -1)
+            guess = step.mean((0, 1)) * problem.episode_steps
+            rows.append((guess, np.abs(guess)))
+    mean, error = np.asarray(rows, np.float32).swapaxes(0, 1)
+    return EpisodeStatistics(mean[:, 0], error[:, 0], mean[:, 1:], error[:, 1:])
+
+
 def real_batch(
-    config: MBPPOConfig, problem: Problem, experience: Experience, number: int
+    config: MBPPOConfig, experience: Experience, seen: EpisodeStatistics, number: int
 ) -> RealBatch:
     """The real batch of epoch `number`, of all seeds."""
-    costs, errors = [], []
-    for s, episodes in enumerate(experience.episodes):
-        # Without a finished episode, the mean step is a guess as uncertain as it is large.
-        guess = experience.cost[s].mean((0, 1)) * problem.episode_steps
-        costs.append(episodes.mean_cost() if len(episodes.cost) else guess)
-        errors.append(episodes.cost_error() if len(episodes.cost) else guess)
-    stack: Tree = lambda parts: np.stack(parts).astype(np.float32)
     width = round(config.real_share * config.rollouts)
     segments = None
     if width and experience.reward.shape[1] >= config.horizon:
@@ -185,7 +210,7 @@ def real_batch(
             for s, seed in enumerate(experience.seeds)
         ]
         segments = jax.tree.map(lambda *x: np.stack(x), *parts)
-    return RealBatch(stack(costs), stack(errors), segments)
+    return RealBatch(seen.cost, segments)  # type: ignore[arg-type]
 
 
 def _segments(
@@ -226,12 +251,14 @@ def _compile_aside(jitted: jax.stages.Wrapped, *args: Tree) -> Future:
 
 
 def _warning(row: Mapping[str, float]) -> str | None:
-    if not row["cost_mismatch"]:
+    wrong = [name for name in ("reward", "cost") if row[f"{name}_mismatch"]]
+    if not wrong:
         return None
-    return (
-        f"real cost {row['cost']:.1f}, imagined {row['imagined_cost_before']:.1f} for the same "
-        f"policy: the model misjudges the cost"
+    compared = ", ".join(
+        f"real {name} {row[name]:.1f}, imagined {row[f'imagined_{name}_before']:.1f}"
+        for name in wrong
     )
+    return f"{compared} for the same policy: the model misjudges the {' and the '.join(wrong)}"
 
 
 ALGORITHM = Algorithm(

@@ -27,7 +27,7 @@ from surefoot.core.snapshot import Saved
 from surefoot.core.spaces import ActionSpec
 from surefoot.learn import multiplier
 from surefoot.learn.actor_critic import Batch, Learner
-from surefoot.learn.multiplier import MultiplierConfig
+from surefoot.learn.multiplier import MultiplierConfig, Scales
 
 
 class State(eqx.Module):
@@ -148,9 +148,11 @@ def follow_cost(
     learner: Learner,
     cost: Float[Array, " k"],
     limits: tuple[float, ...],
+    scales: Scales,
 ) -> tuple[Learner, Float[Array, " k"]]:
     """Update the learner's multipliers with the measured cost; returns lambda too."""
-    moved = multiplier.update(config, learner.multiplier, cost, jnp.asarray(limits, jnp.float32))
+    limit = jnp.asarray(limits, jnp.float32)
+    moved = multiplier.update(config, learner.multiplier, cost, limit, scales)
     learner = eqx.tree_at(lambda s: s.multiplier, learner, moved)
     return learner, multiplier.value(config, moved)
 

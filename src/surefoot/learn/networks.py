@@ -200,17 +200,20 @@ class Normalizer(eqx.Module):
         self.var = jnp.ones(obs_dim, jnp.float32)
         self.count = jnp.zeros((), jnp.float32)
 
-    def update(self, obs: Float[Array, "*batch D"]) -> "Normalizer":
-        """Merge the rows of `obs` into the running statistics.
+    def update(
+        self, obs: Float[Array, "*batch D"], weight: Float[Array, "*batch"] | None = None
+    ) -> "Normalizer":
+        """Merge the rows of `obs` into the running statistics; rows of weight 0 do not count.
 
         Chan's parallel algorithm is exact for any split of the data into batches.
         """
         axes = tuple(range(obs.ndim - 1))
-        count = jnp.float32(obs.size // obs.shape[-1])
+        weight = jnp.ones(obs.shape[:-1]) if weight is None else weight
+        count, each = jnp.sum(weight), weight[..., None]
         # An empty batch has weight 0; this avoids a division by zero.
         rows = jnp.maximum(count, 1.0)
-        mean = jnp.sum(obs, axes) / rows
-        var = jnp.sum((obs - mean) ** 2, axes) / rows
+        mean = jnp.sum(each * obs, axes) / rows
+        var = jnp.sum(each * (obs - mean) ** 2, axes) / rows
         total = jnp.maximum(self.count + count, 1.0)
         share, gap = count / total, mean - self.mean
         old_share = self.count / total

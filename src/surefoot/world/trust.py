@@ -1,9 +1,9 @@
-"""Trust in imagination: the performance ratio, and the bias of imagined costs."""
+"""Trust in imagination: the performance ratio, and imagined against real episodes."""
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 from surefoot.core.arrays import Scalar
 
@@ -17,61 +17,76 @@ def performance_ratio(new: Float[Array, " elites"], old: Float[Array, " elites"]
     return jnp.mean(new > old)
 
 
-class CostBias(eqx.Module):
-    """Real minus imagined episode cost, as an exponentially weighted mean over real batches."""
+class CostRatio(eqx.Module):
+    """Real over imagined episode cost, from exponentially weighted sums over real batches.
 
-    total: Float[Array, " k"]
-    """Weighted sum of the differences."""
-    variance: Float[Array, " k"]
-    """Variance of that sum, from the spread of real episodes."""
-    weight: Scalar
-    """Sum of the weights."""
+    A factor, unlike a difference, lets the estimated cost fall to 0 with the imagined cost.
+    """
+
+    real: Float[Array, " k"]
+    """Weighted sum of real costs."""
+    imagined: Float[Array, " k"]
+    """Weighted sum of the costs imagined for the same policies."""
 
     @staticmethod
-    def none(k: int) -> "CostBias":
+    def none(k: int) -> "CostRatio":
         """The state before the first real batch."""
-        return CostBias(jnp.zeros(k), jnp.zeros(k), jnp.zeros(()))
+        return CostRatio(jnp.zeros(k), jnp.zeros(k))
 
     def seen(
-        self,
-        real: Float[Array, " k"],
-        error: Float[Array, " k"],
-        imagined: Float[Array, " k"],
-        memory: float,
-    ) -> "CostBias":
-        """The state after another real batch, whose mean cost has the standard error `error`."""
-        return CostBias(
-            memory * self.total + (real - imagined),
-            memory**2 * self.variance + error**2,
-            memory * self.weight + 1.0,
-        )
+        self, real: Float[Array, " k"], imagined: Float[Array, " k"], memory: float
+    ) -> "CostRatio":
+        """The state after another real batch."""
+        return CostRatio(memory * self.real + real, memory * self.imagined + imagined)
 
-    def value(self) -> Float[Array, " k"]:
-        """The bias, reduced by one standard error.
+    def value(self, limit: Float[Array, " k"]) -> Float[Array, " k"]:
+        """The ratio, drawn towards 1 by one limit's worth of cost on either side.
 
-        A batch has few episodes with widely spread costs. Most of a difference is noise, and a
-        multiplier that follows noise overshoots.
+        A batch has few episodes with widely spread costs, so one batch alone must not decide.
         """
-        weight = jnp.maximum(self.weight, 1.0)
-        mean, error = self.total / weight, jnp.sqrt(self.variance) / weight
-        return jnp.sign(mean) * jnp.maximum(jnp.abs(mean) - error, 0.0)
+        prior = jnp.where(limit > 0, limit, 1.0)
+        return (self.real + prior) / (self.imagined + prior)
 
 
-def cost_estimate(imagined: Float[Array, " k"], bias: CostBias) -> Float[Array, " k"]:
-    """Estimated episode costs of the current policy: the imagined costs plus their bias.
+def episode_totals(
+    totals: Float[Array, "B m"],
+    survived: Bool[Array, " B"],
+    window: Int[Array, " B"],
+    windows: int,
+    last_share: float = 1.0,
+) -> Float[Array, " m"]:
+    """Expected totals of a whole episode, from rollouts that each cover one window of it.
 
-    For the policy of the last real batch this estimates its real cost. For later policies it adds
-    the imagined change since then.
+    An episode is a chain of `windows` windows that ends at its time limit or by termination. The
+    expected total is the sum over windows of the probability to reach a window times its mean.
+
+    Args:
+        totals: Totals of each rollout up to its end.
+        survived: Whether each rollout did not terminate.
+        window: The window that each rollout covers; -1 if unknown.
+        windows: Number of windows in an episode that does not terminate.
+        last_share: Length of the last window in units of the others.
+
+    Windows without a rollout take the mean of all rollouts.
     """
-    return jnp.maximum(imagined + bias.value(), 0.0)
+    member = (window[:, None] == jnp.arange(windows)).astype(totals.dtype)
+    count = member.sum(0)[:, None]
+    share = jnp.ones(windows).at[-1].set(last_share)[:, None]
+    values = jnp.concatenate([totals, survived[:, None].astype(totals.dtype)], -1)
+    pooled = values.mean(0) * jnp.concatenate(
+        [jnp.broadcast_to(share, (windows, totals.shape[1])), jnp.ones((windows, 1))], -1
+    )
+    means = jnp.where(count > 0, member.T @ values / jnp.maximum(count, 1.0), pooled)
+    reached = jnp.concatenate([jnp.ones(1), jnp.cumprod(means[:-1, -1])])
+    return reached @ means[:, :-1]
 
 
 def mismatched(
     real: Float[Array | np.ndarray, "*S k"],
     real_error: Float[Array | np.ndarray, "*S k"],
     imagined: Float[Array | np.ndarray, "*S k"],
-    limit: Float[Array, " k"] | float,
+    scale: Float[Array | np.ndarray, "*#S k"] | float,
 ) -> Bool[Array, "*S k"]:
-    """Whether real and imagined cost differ by over two standard errors and half the limit."""
+    """Whether real and imagined totals differ by over two standard errors and half of `scale`."""
     difference = jnp.abs(real - imagined)
-    return (difference > 2 * real_error) & (difference > 0.5 * limit)
+    return (difference > 2 * real_error) & (difference > 0.5 * scale)
