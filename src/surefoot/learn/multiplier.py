@@ -3,6 +3,7 @@
 A new update rule is an entry in `RULES`, and its name in `MultiplierConfig.kind`.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -57,7 +58,9 @@ class MultiplierConfig:
             raise ValueError(
                 f"initial={self.initial} must be positive for {self.kind}, which never reaches 0"
             )
-        if self.maximum is not None and not self.maximum >= max(self.initial, 1e-6):
+        # The initial value of log-pi is not in the units of lambda.
+        least = 1e-6 if self.kind == "log-pi" else max(self.initial, 1e-6)
+        if self.maximum is not None and self.maximum < least:
             raise ValueError(
                 f"maximum={self.maximum} must be at least 1e-6 and at least initial={self.initial}"
             )
@@ -195,12 +198,12 @@ def _log_pi_update(
     start = jnp.log(config.initial * scales.reward / unit)
     integral = jnp.where(memory.started, memory.integral, start)
     balance = jnp.exp(integral) * scales.costs
-    least, most = BALANCE_RANGE
-    effective = jnp.where(violation > 0, balance < most, balance > least)
+    low, high = BALANCE_RANGE
+    effective = jnp.where(violation > 0, balance < high, balance > low)
     integral = integral + config.integral_gain * effective * violation
-    z = integral + config.proportional_gain * violation
-    if config.maximum is not None:
-        z = jnp.minimum(z, jnp.log(config.maximum))
+    most = None if config.maximum is None else math.log(config.maximum)
+    integral = jnp.clip(integral, max=most)
+    z = jnp.clip(integral + config.proportional_gain * violation, max=most)
     return MultiplierState(z, LogMemory(integral, jnp.ones((), bool)))
 
 
