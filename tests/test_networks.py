@@ -147,3 +147,19 @@ def test_normalizer_matches_numpy_over_uneven_batches():
     scaled = np.asarray(normalizer(jnp.asarray(data)))
     np.testing.assert_allclose(scaled, (data - data.mean(0)) / data.std(0), atol=2e-3)
     assert float(normalizer(jnp.array([1e6, 0.0, 0.0]))[0]) == 10.0
+
+
+def test_rows_of_weight_zero_do_not_count():
+    """Among them whole batches, whose statistics are those of no rows."""
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(3, 20, 2)).astype(np.float32)
+    keep = rng.random((3, 20)) < 0.6
+    keep[2] = False
+    wild = np.where(keep[..., None], data, 1e4).astype(np.float32)
+    normalizer = Normalizer(2)
+    for part, weight in zip(wild, keep, strict=True):
+        normalizer = normalizer.update(jnp.asarray(part), jnp.asarray(weight, jnp.float32))
+    kept = data[keep]
+    assert float(normalizer.count) == len(kept)
+    np.testing.assert_allclose(normalizer.mean, kept.mean(0), atol=1e-5)
+    np.testing.assert_allclose(normalizer.var, kept.var(0), rtol=1e-4)
