@@ -27,15 +27,17 @@ HORIZON = 12
 
 def perfect_model(rewards=(1.0,), std=0.0, elites=None):
     """One member per entry of `rewards`, the true system but for this factor on the reward."""
-    matrix = np.zeros((3, 6))  # state and action to: change of state, reward, two costs, end
+    # State and action to: change of state, reward, two costs, whether there are any, end.
+    matrix = np.zeros((3, 8))
     matrix[:2, :2] = TURN - np.eye(2)
     matrix[2, :2] = PUSH
     matrix[:, 3:5] = COST
-    matrix[0, 5] = 1e5  # a logit so steep that the end is certain, or certain not to be
+    matrix[0, 7] = 1e5  # a logit so steep that the end is certain, or certain not to be
     matrices = np.stack([matrix] * len(rewards))
     matrices[:, :, 2] = np.asarray(rewards)[:, None] * REWARD
-    offsets = np.zeros((len(rewards), 6))
-    offsets[:, 5] = -1e5 * END
+    offsets = np.zeros((len(rewards), 8))
+    offsets[:, 5:7] = 1e5  # every step costs; a negative amount is none
+    offsets[:, 7] = -1e5 * END
     return linear_ensemble(matrices, offsets, gaussian=5, std=std, elites=elites)
 
 
@@ -62,7 +64,7 @@ def truth():
         for _ in range(HORIZON):
             x = np.append(s, np.clip(s @ GAIN, -0.5, 0.5))
             reward[i] += x @ REWARD
-            cost[i] += x @ COST
+            cost[i] += np.maximum(x @ COST, 0.0)
             length[i] += 1
             if s[0] > END:
                 break
