@@ -85,6 +85,26 @@ def test_errors_and_losses_of_the_elites_by_hand():
     np.testing.assert_allclose(result.real_rate, [0.5])
 
 
+def test_missing_targets_are_left_out():
+    """Of output 3 only the first 500 targets are known, of output 1 none."""
+    inputs, targets = noisy_steps(0.1)
+    few = targets.copy()
+    few[500:, 3] = few[:, 1] = np.nan
+    result, first, whole = (
+        jax.jit(one_step)(model(system(), std=0.2), jnp.asarray(x), jnp.asarray(y))
+        for x, y in ((inputs, few), (inputs[:500], targets[:500]), (inputs, targets))
+    )
+    for name in ("rmse", "share", "loss", "calibration"):
+        got, known, others = (
+            np.concatenate([np.atleast_2d(x) for x in jax.tree.leaves(getattr(one, name))])
+            for one in (result, first, whole)
+        )
+        np.testing.assert_allclose(got[:, 3], known[:, 3], rtol=1e-4)
+        np.testing.assert_allclose(got[:, [0, 2]], others[:, [0, 2]], rtol=1e-4)
+        assert np.isnan(got[:, 1]).all()
+    np.testing.assert_allclose(result.binary_loss, whole.binary_loss)
+
+
 # Which real steps
 
 
