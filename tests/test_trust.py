@@ -1,4 +1,4 @@
-"""How far practice is trusted: the performance ratio in models set by hand, and episodes in total."""
+"""How far practice is trusted: performance ratios in models set by hand, and totals of episodes."""
 
 from functools import partial
 
