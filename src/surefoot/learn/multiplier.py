@@ -17,8 +17,9 @@ from surefoot.core.arrays import Flag, Index, Scalar
 from surefoot.core.config import NonNegative, Positive, Share, Width, check
 
 Vector = Float[Array, " k"]
-VIOLATION_RANGE = (-1.0, 2.0)
-"""Log-pi: bounds of a violation, so that one extreme measurement cannot set lambda."""
+LARGEST_ERROR = 1.0
+"""Log-pi: bound of log(cost / limit), so that one extreme measurement cannot set lambda."""
+TINY = 1e-6
 BALANCE_RANGE = (0.01, 100.0)
 """Log-pi: lambda times the deviation of the cost advantages, in deviations of the reward's. Outside
 this range a smaller or larger lambda changes nothing."""
@@ -184,21 +185,22 @@ def _log_pi_init(config: MultiplierConfig, start: Vector) -> MultiplierState:
 def _log_pi_update(
     config: MultiplierConfig, state: MultiplierState, cost: Vector, limit: Vector, scales: Scales
 ) -> MultiplierState:
-    """PI control of z = log lambda on the violation in units of the limit.
+    """PI control of z = log lambda on log(cost / limit).
 
     A factor per update serves every scale of reward and cost. The integral stands still where
     lambda already decides the update or has no part in it: it would wind up or down without effect.
     """
     memory, unit = state.memory, _unit(limit)
     assert isinstance(memory, LogMemory)
-    violation = jnp.clip((cost - limit) / unit, *VIOLATION_RANGE)
+    error = jnp.log(jnp.maximum(cost, TINY * unit) / jnp.maximum(limit, TINY * unit))
+    error = jnp.clip(error, -LARGEST_ERROR, LARGEST_ERROR)
     start = jnp.log(config.initial * scales.reward / unit)
     integral = jnp.where(memory.started, memory.integral, start)
     balance = jnp.exp(integral) * scales.costs
     least, most = BALANCE_RANGE
-    effective = jnp.where(violation > 0, balance < most, balance > least)
-    integral = integral + config.integral_gain * effective * violation
-    z = integral + config.proportional_gain * violation
+    effective = jnp.where(error > 0, balance < most, balance > least)
+    integral = integral + config.integral_gain * effective * error
+    z = integral + config.proportional_gain * error
     if config.maximum is not None:
         z = jnp.minimum(z, jnp.log(config.maximum))
     return MultiplierState(z, LogMemory(integral, jnp.ones((), bool)))
