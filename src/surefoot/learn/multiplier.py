@@ -19,6 +19,8 @@ from surefoot.core.config import NonNegative, Positive, Share, Width, check
 Vector = Float[Array, " k"]
 LARGEST_ERROR = 1.0
 """Log-pi: bound of log(cost / limit), so that one extreme measurement cannot set lambda."""
+TYPICAL_SPREAD = 0.125
+"""Log-pi: deviation of the cost advantages in units of the limit, if there were no costs yet."""
 TINY = 1e-6
 BALANCE_RANGE = (0.01, 100.0)
 """Log-pi: lambda times the deviation of the cost advantages, in deviations of the reward's. Outside
@@ -36,7 +38,7 @@ class MultiplierConfig:
     """Step size of projected ascent or of Adam; controllers have gains instead."""
     initial: NonNegative = 1.0
     """Value before the first update; the initial integral of PID control. For log-pi: the initial
-    price of one limit's worth of cost, in standard deviations of the reward advantages."""
+    weight of the cost advantages in units of the reward advantages."""
     maximum: Positive | None = None
     """Upper bound of a multiplier; None for no bound."""
     normalise: bool = False
@@ -194,7 +196,9 @@ def _log_pi_update(
     assert isinstance(memory, LogMemory)
     error = jnp.log(jnp.maximum(cost, TINY * unit) / jnp.maximum(limit, TINY * unit))
     error = jnp.clip(error, -LARGEST_ERROR, LARGEST_ERROR)
-    start = jnp.log(config.initial * scales.reward / unit)
+    # Without costs in the first batch, their deviation is taken to be a share of the limit.
+    spread = jnp.maximum(scales.costs, TYPICAL_SPREAD * unit / scales.reward)
+    start = jnp.log(config.initial / spread)
     integral = jnp.where(memory.started, memory.integral, start)
     balance = jnp.exp(integral) * scales.costs
     least, most = BALANCE_RANGE
