@@ -100,59 +100,63 @@ def test_pid_defaults_start_at_initial_and_respect_the_maximum():
     assert run(MultiplierConfig(kind="pid", maximum=1.01))[1, 0] == pytest.approx(1.01)
 
 
-LOG = MultiplierConfig(kind="log-pi", initial=8.0, proportional_gain=0.3, integral_gain=0.1)
+LOG = MultiplierConfig(kind="log-pi", initial=0.5, proportional_gain=0.3, integral_gain=0.1)
 
 
 def test_log_pi():
-    # The first update starts the integral at 8 * 5 / limit = 4 and 20, whatever it was before.
-    # Violations in limits: .4, -.2, 0 and -.5, -1, 19, which counts as 2.
-    values = run(LOG, scale=scales(2, reward=5.0))
-    i = np.array([[0.04, -0.05], [0.02, -0.15], [0.02, 0.05]])
-    p = 0.3 * np.array([[0.4, -0.5], [-0.2, -1.0], [0.0, 2.0]])
-    np.testing.assert_allclose(values[1:], [4.0, 20.0] * np.exp(i + p), rtol=1e-5)
+    # The first update starts the integral: cost advantages of deviation .4 and 2 weigh .5.
+    values = run(LOG, scale=scales(2, 5.0, [0.4, 2.0]))
+    # Costs over limits: 1.4, .8, 1 and .5, 0, 20; of the last two, only a factor of e counts.
+    error = np.array([[np.log(1.4), np.log(0.5)], [np.log(0.8), -1.0], [0.0, 1.0]])
+    expected = [1.25, 0.25] * np.exp(0.1 * np.cumsum(error, 0) + 0.3 * error)
+    np.testing.assert_allclose(values[1:], expected, rtol=1e-5)
+
+
+def test_log_pi_without_costs_in_the_first_batch():
+    """The cost advantages would have a deviation of an eighth of the limit, over the reward's."""
+    values = run(LOG, LIMIT[None], scale=scales(2, 5.0, 1e-8))
+    np.testing.assert_allclose(values[1], 0.5 / (np.array([10.0, 2.0]) / 8 / 5.0), rtol=1e-5)
 
 
 def test_log_pi_starts_once():
     """Later batches may have other scales; they do not move lambda."""
     state = multiplier.init(LOG, 1)
-    for reward in (2.0, 1e6):
-        state = multiplier.update(LOG, state, jnp.ones(1), jnp.ones(1), scales(1, reward))
-    assert float(multiplier.value(LOG, state)[0]) == pytest.approx(16.0, rel=1e-5)
+    for units in (scales(1, 2.0, 0.25), scales(1, 1e6, 2.0)):
+        state = multiplier.update(LOG, state, jnp.ones(1), jnp.ones(1), units)
+    assert float(multiplier.value(LOG, state)[0]) == pytest.approx(2.0, rel=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("factor", "cost", "moves"),
-    [
-        (0.99, 3.0, True),  # just short of deciding alone: may still rise
-        (1.01, 3.0, False),
-        (1.01, 0.0, True),  # and may always return
-    ],
+    ("beyond", "outwards", "moves"),
+    [(False, True, True), (True, True, False), (True, False, True)],
 )
 @pytest.mark.parametrize("end", [0, 1])
-def test_log_pi_stands_still_where_lambda_has_no_effect(end, factor, cost, moves):
-    """The integral alone, without the proportional part, at either end of the range."""
-    if end == 0:  # mirrored: it must not fall below the lower end
-        factor, cost = 1 / factor, {3.0: 0.0, 0.0: 3.0}[cost]
+def test_log_pi_stands_still_where_lambda_has_no_effect(end, beyond, outwards, moves):
+    """The integral alone, just within or beyond an end of the range, driven out or back."""
     config = MultiplierConfig(kind="log-pi", initial=1.0, proportional_gain=0.0)
-    deviation = factor * BALANCE_RANGE[end]  # lambda itself begins at 1
-    _, first, second = run(
-        config, jnp.array([[1.0], [cost]]), jnp.ones(1), scales(1, costs=deviation)
+    sign = 2 * end - 1
+    deviation = BALANCE_RANGE[end] * np.exp(0.01 * sign * (1 if beyond else -1))
+    direction = sign * (1 if outwards else -1)
+    state = multiplier.update(
+        config, multiplier.init(config, 1), jnp.ones(1), jnp.ones(1), scales(1)
     )
-    assert first == pytest.approx(1.0)
-    expected = np.exp(0.01 * (2.0 if cost else -1.0)) if moves else 1.0
-    assert float(second[0]) == pytest.approx(expected, rel=1e-5)
+    cost = jnp.array([np.exp(0.5 * direction)])
+    state = multiplier.update(config, state, cost, jnp.ones(1), scales(1, costs=deviation))
+    expected = np.exp(0.01 * 0.5 * direction) if moves else 1.0  # lambda began at 1
+    assert float(multiplier.value(config, state)[0]) == pytest.approx(expected, rel=1e-5)
 
 
 def test_log_pi_does_not_wind_up():
     """A hundred passes far above the limit, then far below: lambda answers within a few passes."""
     most = BALANCE_RANGE[1]
     values = run(LOG, jnp.array([[50.0]] * 100 + [[0.0]] * 8), jnp.ones(1))[:, 0]
-    assert values[99] < 2.5 * most
-    assert values[101] < values[100] / 2  # by the proportional part at once
+    assert most < values[99] < 1.6 * most
+    assert values[101] == pytest.approx(values[100] * np.exp(-0.1 - 0.6), rel=1e-4)
     assert values[-1] < 0.5 * most
 
 
 def test_log_pi_respects_the_maximum_and_does_not_wind_up_above_it():
+    """The initial weight may be larger: it is not in the units of lambda."""
     config = MultiplierConfig(
         kind="log-pi", initial=8.0, maximum=3.0, proportional_gain=0.0, integral_gain=0.1
     )
@@ -162,9 +166,9 @@ def test_log_pi_respects_the_maximum_and_does_not_wind_up_above_it():
 
 
 def test_log_pi_with_a_limit_of_zero():
-    """Costs are violations themselves, and keeping the limit exactly leaves lambda alone."""
-    values = run(LOG, jnp.array([[0.0], [0.5], [7.0]]), jnp.zeros(1))[1:, 0]
-    np.testing.assert_allclose(values, 8 * np.exp([0.0, 0.05 + 0.15, 0.05 + 0.2 + 0.6]), rtol=1e-5)
+    """Any cost is far above it, and none leaves lambda alone."""
+    values = run(LOG, jnp.array([[0.0], [1e-4], [7.0]]), jnp.zeros(1))[1:, 0]
+    np.testing.assert_allclose(values, 0.5 * np.exp([0.0, 0.1 + 0.3, 0.2 + 0.3]), rtol=1e-5)
 
 
 @pytest.mark.parametrize("scaled", [False, True])

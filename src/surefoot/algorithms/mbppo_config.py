@@ -122,8 +122,7 @@ DEFAULT = Preset(
         "ppo.minimum_log_std": -1.6,
         "ppo.scale_costs": True,
         "multiplier.kind": "log-pi",
-        "multiplier.initial": 8.0,
-        "multiplier.proportional_gain": 0.3,
+        "multiplier.initial": 0.5,
     },
     devices={
         # A CPU pays for every step it learns from, an accelerator for every update: so the CPU
@@ -140,7 +139,8 @@ DEFAULT = Preset(
             "ppo.epochs": 2,
             "ppo.critic_epochs": 1,
             "ppo.minibatches": 32,
-            "multiplier.integral_gain": 0.03,
+            "multiplier.proportional_gain": 1.0,
+            "multiplier.integral_gain": 0.01,
             "ensemble.members": 5,
             "ensemble.elites": 3,
             "ensemble.hidden": (64, 64),
@@ -157,7 +157,8 @@ DEFAULT = Preset(
             "ppo.epochs": 4,
             "ppo.critic_epochs": 4,
             "ppo.minibatches": 8,
-            "multiplier.integral_gain": 0.01,
+            "multiplier.proportional_gain": 0.3,
+            "multiplier.integral_gain": 0.007,
             "ensemble.members": 8,
             "ensemble.elites": 6,
             "ensemble.hidden": (200, 200, 200, 200),
@@ -168,7 +169,7 @@ DEFAULT = Preset(
         "CarGoal": {"steps": 30_000, "episodes": 4, "beta": 0.7},
         "DoggoGoal": DOGGO,
         "DoggoGoalOpenAI": DOGGO,
-        "RCCar": {"steps": 6_000, "episodes": 3},
+        "RCCar": {"steps": 6_000, "episodes": 3, "carry": 0.0},
     },
     tasks_on={
         "cpu": {

@@ -18,8 +18,11 @@ from surefoot.core.arrays import Flag, Index, Scalar
 from surefoot.core.config import NonNegative, Positive, Share, Width, check
 
 Vector = Float[Array, " k"]
-VIOLATION_RANGE = (-1.0, 2.0)
-"""Log-pi: bounds of a violation, so that one extreme measurement cannot set lambda."""
+LARGEST_ERROR = 1.0
+"""Log-pi: bound of log(cost / limit), so that one extreme measurement cannot set lambda."""
+TYPICAL_SPREAD = 0.125
+"""Log-pi: deviation of the cost advantages in units of the limit, if there were no costs yet."""
+TINY = 1e-6
 BALANCE_RANGE = (0.01, 100.0)
 """Log-pi: lambda times the deviation of the cost advantages, in deviations of the reward's. Outside
 this range a smaller or larger lambda changes nothing."""
@@ -36,7 +39,7 @@ class MultiplierConfig:
     """Step size of projected ascent or of Adam; controllers have gains instead."""
     initial: NonNegative = 1.0
     """Value before the first update; the initial integral of PID control. For log-pi: the initial
-    price of one limit's worth of cost, in standard deviations of the reward advantages."""
+    weight of the cost advantages in units of the reward advantages."""
     maximum: Positive | None = None
     """Upper bound of a multiplier; None for no bound."""
     normalise: bool = False
@@ -187,23 +190,25 @@ def _log_pi_init(config: MultiplierConfig, start: Vector) -> MultiplierState:
 def _log_pi_update(
     config: MultiplierConfig, state: MultiplierState, cost: Vector, limit: Vector, scales: Scales
 ) -> MultiplierState:
-    """PI control of z = log lambda on the violation in units of the limit.
+    """PI control of z = log lambda on log(cost / limit).
 
     A factor per update serves every scale of reward and cost. The integral stands still where
     lambda already decides the update or has no part in it: it would wind up or down without effect.
     """
     memory, unit = state.memory, _unit(limit)
     assert isinstance(memory, LogMemory)
-    violation = jnp.clip((cost - limit) / unit, *VIOLATION_RANGE)
-    start = jnp.log(config.initial * scales.reward / unit)
+    error = jnp.log(jnp.maximum(cost, TINY * unit) / jnp.maximum(limit, TINY * unit))
+    error = jnp.clip(error, -LARGEST_ERROR, LARGEST_ERROR)
+    # Without costs in the first batch, their deviation is taken to be a share of the limit.
+    spread = jnp.maximum(scales.costs, TYPICAL_SPREAD * unit / scales.reward)
+    start = jnp.log(config.initial / spread)
     integral = jnp.where(memory.started, memory.integral, start)
     balance = jnp.exp(integral) * scales.costs
     low, high = BALANCE_RANGE
-    effective = jnp.where(violation > 0, balance < high, balance > low)
-    integral = integral + config.integral_gain * effective * violation
+    effective = jnp.where(error > 0, balance < high, balance > low)
     most = None if config.maximum is None else math.log(config.maximum)
-    integral = jnp.clip(integral, max=most)
-    z = jnp.clip(integral + config.proportional_gain * violation, max=most)
+    integral = jnp.clip(integral + config.integral_gain * effective * error, max=most)
+    z = jnp.clip(integral + config.proportional_gain * error, max=most)
     return MultiplierState(z, LogMemory(integral, jnp.ones((), bool)))
 
 
