@@ -85,7 +85,7 @@ class Algorithm(Generic[C]):
     """Whether it plans every real step, so that its policy alone is not what was trained."""
     keeps_limit: Callable[[C], bool] = lambda config: True
     """Whether a config keeps the cost limit, or only reports by it."""
-    columns: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str | Callable[[Mapping[str, float]], str]] = field(default_factory=dict)
     """Columns of the progress table beside reward and cost: title to format of the metrics."""
     warning: Callable[[Mapping[str, float]], str | None] = lambda row: None
     """A warning to show with a row of metrics, if there is reason for one."""

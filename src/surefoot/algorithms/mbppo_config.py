@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from surefoot.algorithms.algorithm import CostLimit, DatasetSteps, Preset
-from surefoot.core.config import Count, Positive, Range, Share, check
+from surefoot.core.config import Count, NonNegativeInt, Positive, Range, Share, check
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
 from surefoot.world.ensemble import EnsembleConfig
@@ -48,6 +48,8 @@ class MBPPOConfig:
     cost; otherwise the cost of H imagined steps, as in the paper."""
     ratio_memory: Share = 0.0
     """Share of earlier real batches in that ratio."""
+    learn_first: NonNegativeInt = 0
+    """Epochs, at most, in which lambda waits while the imagined reward still rises quickly."""
     gate: Literal["none", "reward", "lagrangian"] = "reward"
     """What the performance ratio compares; none practises for all passes."""
     pr_threshold: Ratio = 0.66
@@ -122,7 +124,6 @@ DEFAULT = Preset(
         "ppo.minimum_log_std": -1.6,
         "ppo.scale_costs": True,
         "multiplier.kind": "log-pi",
-        "multiplier.initial": 0.5,
     },
     devices={
         # A CPU pays for every step it learns from, an accelerator for every update: so the CPU
@@ -139,8 +140,10 @@ DEFAULT = Preset(
             "ppo.epochs": 2,
             "ppo.critic_epochs": 1,
             "ppo.minibatches": 32,
-            "multiplier.proportional_gain": 1.0,
-            "multiplier.integral_gain": 0.01,
+            "learn_first": 1,
+            "multiplier.initial": 0.25,
+            "multiplier.proportional_gain": 0.5,
+            "multiplier.integral_gain": 0.012,
             "ensemble.members": 5,
             "ensemble.elites": 3,
             "ensemble.hidden": (64, 64),
@@ -157,6 +160,7 @@ DEFAULT = Preset(
             "ppo.epochs": 4,
             "ppo.critic_epochs": 4,
             "ppo.minibatches": 8,
+            "multiplier.initial": 0.5,
             "multiplier.proportional_gain": 0.3,
             "multiplier.integral_gain": 0.007,
             "ensemble.members": 8,

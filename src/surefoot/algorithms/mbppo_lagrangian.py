@@ -39,6 +39,7 @@ class State(eqx.Module):
     ensemble: Ensemble
     imagined: ImaginedEpisodes
     ratio: trust.CostRatio
+    progress: trust.Progress
     key: RandomKey
 
 
@@ -72,7 +73,7 @@ def init(config: MBPPOConfig, problem: Problem, key: RandomKey) -> State:
     ensemble = new_ensemble(config.ensemble, problem, ensemble_key)
     states = model.restore(key, jnp.zeros((config.rollouts, model.record_size)))
     imagined = ImaginedEpisodes(states, jnp.full(config.rollouts, -1, jnp.int32))
-    return State(learner, ensemble, imagined, trust.CostRatio.none(k), key)
+    return State(learner, ensemble, imagined, trust.CostRatio.none(k), trust.Progress.none(), key)
 
 
 def starting_states(
@@ -164,11 +165,13 @@ def practise(
         estimate = rollout.cost_returns().mean(0)
     batch = to_batch(rollout, real.segments, first)
     rows, scales = prepare(config.ppo, old, batch)
+    progress = state.progress.seen(reward)
+    waiting = waits(config, progress)
     learner, lam = old, jnp.zeros_like(estimate)
     if config.constrained:
-        moved = multiplier.update(
-            config.multiplier, old.multiplier, estimate, config.beta * limit, scales
-        )
+        aim = config.beta * limit
+        measured = jnp.where(waiting, jnp.minimum(estimate, aim), estimate)
+        moved = multiplier.update(config.multiplier, old.multiplier, measured, aim, scales)
         old = eqx.tree_at(lambda s: s.multiplier, old, moved)
         lam = multiplier.value(config.multiplier, moved)
     # Lines 9 and 11 to 15: K steps on the policy and the critics.
@@ -183,11 +186,20 @@ def practise(
     metrics |= {
         "imagined_reward": reward,
         "imagined_cost": cost,
-        "lambda": lam,
+        "waiting": waiting.astype(jnp.float32),
         "performance_ratio": pr,
     }
-    state = State(learner, state.ensemble, ImaginedEpisodes(end, age), ratio, key)
+    state = State(learner, state.ensemble, ImaginedEpisodes(end, age), ratio, progress, key)
     return state, keep, metrics
+
+
+def waits(config: MBPPOConfig, progress: trust.Progress) -> Flag:
+    """Whether lambda may not rise yet, because the policy is still learning the task.
+
+    Avoiding costs is easiest by doing nothing. A policy that does nothing learns no task.
+    """
+    rising = progress.stale < max(1, config.passes // 3)
+    return rising & (progress.updates <= config.learn_first * config.passes)
 
 
 def practise_if_active(

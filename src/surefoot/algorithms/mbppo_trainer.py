@@ -127,6 +127,7 @@ class MBPPOTrainer:
             "imagined_reward": last["imagined_reward"],
             "imagined_cost": last["imagined_cost"],
             "lambda": price(self.state.learner.multiplier) * self.config.constrained,
+            "waiting": last["waiting"],
             "model_error": np.asarray(self._fitted.holdout_mse).mean(-1),
             "model_epochs": np.asarray(self._fitted.epochs),
             "passes": self._passes,
@@ -141,7 +142,7 @@ class MBPPOTrainer:
         }
 
     def finite_parts(self) -> dict[str, Tree]:
-        names = ("imagined_reward", "imagined_cost", "lambda", "kl")
+        names = ("imagined_reward", "imagined_cost", "kl")
         return {
             **{name: self._last[name] for name in names},
             "the model's fit": fit_is_finite(self._fitted),
@@ -272,7 +273,7 @@ ALGORITHM = Algorithm(
     keeps_limit=lambda config: config.constrained,
     columns={
         "imagined": "{imagined_reward:.1f}/{imagined_cost:.1f}",
-        "lambda": "{lambda:.3f}",
+        "lambda": lambda row: f"{row['lambda']:.3f}{' waits' if row['waiting'] else ''}",
         "model error": "{model_error:.4f}",
         "passes": "{passes:.0f}",
     },

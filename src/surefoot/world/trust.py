@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from surefoot.core.arrays import Scalar
+from surefoot.core.arrays import Flag, Index, Scalar
 
 
 def performance_ratio(new: Float[Array, " elites"], old: Float[Array, " elites"]) -> Scalar:
@@ -46,6 +46,33 @@ class CostRatio(eqx.Module):
         """
         prior = jnp.where(limit > 0, limit, 1.0)
         return (self.real + prior) / (self.imagined + prior)
+
+
+class Progress(eqx.Module):
+    """Whether a reward still rises quickly, from noisy values of it."""
+
+    smoothed: Scalar
+    best: Scalar
+    """The smoothed reward at its last gain."""
+    updates: Index
+    stale: Index
+    """Updates since the last gain."""
+
+    @staticmethod
+    def none() -> "Progress":
+        zero = jnp.zeros((), jnp.int32)
+        return Progress(jnp.zeros(()), jnp.full((), -jnp.inf), zero, zero)
+
+    def seen(self, reward: Scalar) -> "Progress":
+        """The state after another value; a gain is 2 % of the best so far."""
+        smoothed = jnp.where(self.updates > 0, 0.9 * self.smoothed + 0.1 * reward, reward)
+        gained = ~(smoothed <= self.best + 0.02 * jnp.abs(self.best))  # also over -inf
+        return Progress(
+            smoothed,
+            jnp.where(gained, smoothed, self.best),
+            self.updates + 1,
+            jnp.where(gained, 0, self.stale + 1),
+        )
 
 
 def episode_totals(
