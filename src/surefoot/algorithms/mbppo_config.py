@@ -143,7 +143,7 @@ DEFAULT = Preset(
             "learn_first": 1,
             "multiplier.initial": 0.25,
             "multiplier.proportional_gain": 0.5,
-            "multiplier.integral_gain": 0.012,
+            "multiplier.integral_gain": 0.02,
             "ensemble.members": 5,
             "ensemble.elites": 3,
             "ensemble.hidden": (64, 64),

@@ -171,7 +171,7 @@ def practise(
     if config.constrained:
         aim = config.beta * limit
         measured = jnp.where(waiting, jnp.minimum(estimate, aim), estimate)
-        moved = multiplier.update(config.multiplier, old.multiplier, measured, aim, scales)
+        moved = multiplier.update(config.multiplier, old.multiplier, measured, aim, scales, rate)
         old = eqx.tree_at(lambda s: s.multiplier, old, moved)
         lam = multiplier.value(config.multiplier, moved)
     # Lines 9 and 11 to 15: K steps on the policy and the critics.
@@ -198,7 +198,7 @@ def waits(config: MBPPOConfig, progress: trust.Progress) -> Flag:
 
     Avoiding costs is easiest by doing nothing. A policy that does nothing learns no task.
     """
-    rising = progress.stale < max(1, config.passes // 3)
+    rising = progress.stale < max(1, config.passes // 10)
     return rising & (progress.updates <= config.learn_first * config.passes)
 
 

@@ -18,11 +18,8 @@ from surefoot.core.spaces import ActionSpec
 from surefoot.learn import multiplier, surrogate
 from surefoot.learn.advantages import TargetKind, gae
 from surefoot.learn.descent import adam, descend
-from surefoot.learn.multiplier import MultiplierConfig, MultiplierState, Scales
+from surefoot.learn.multiplier import MultiplierConfig, MultiplierState, Rate, Scales
 from surefoot.learn.networks import Actor, Critics, Normalizer
-
-Rate = Scalar | float
-"""Factor on a learning rate."""
 
 
 @dataclass(frozen=True)

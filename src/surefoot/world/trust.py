@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from surefoot.core.arrays import Flag, Index, Scalar
+from surefoot.core.arrays import Index, Scalar
 
 
 def performance_ratio(new: Float[Array, " elites"], old: Float[Array, " elites"]) -> Scalar:
@@ -64,9 +64,9 @@ class Progress(eqx.Module):
         return Progress(jnp.zeros(()), jnp.full((), -jnp.inf), zero, zero)
 
     def seen(self, reward: Scalar) -> "Progress":
-        """The state after another value; a gain is 2 % of the best so far."""
+        """The state after another value; a gain is 5 % of the best so far."""
         smoothed = jnp.where(self.updates > 0, 0.9 * self.smoothed + 0.1 * reward, reward)
-        gained = ~(smoothed <= self.best + 0.02 * jnp.abs(self.best))  # also over -inf
+        gained = ~(smoothed <= self.best + 0.05 * jnp.abs(self.best))  # also over -inf
         return Progress(
             smoothed,
             jnp.where(gained, smoothed, self.best),
