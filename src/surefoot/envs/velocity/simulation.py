@@ -43,7 +43,8 @@ class Simulation(Physics):
             return self.qpos[:, : self.robot.axes].copy()
         if self.robot.place == "xpos":
             return self._place[:, 1, : self.robot.axes].copy()
-        return np.einsum("b,nbi->ni", self._mass, self._place[..., : self.robot.axes])
+        # In a fixed order: other sums round differently for other numbers of robots.
+        return np.add.accumulate(self._mass[:, None] * self._place[..., :2], 1)[:, -1]
 
     def extras(self) -> np.ndarray:
         """Further observations [N, E] from the last forward pass."""
@@ -95,12 +96,12 @@ class Simulation(Physics):
     def _move(self, qpos: np.ndarray, products: np.ndarray, change: np.ndarray) -> None:
         """Set positions to `qpos` [N, nq] moved by `change` [N, nv], which turns the root."""
         turn = change[:, 3:6]
-        angle = np.sqrt(np.einsum("ni,ni->n", turn, turn))
+        angle = np.sqrt((turn * turn).sum(1))
         quaternion = np.empty((len(turn), 4))
         quaternion[:, 0] = np.cos(angle / 2)
         quaternion[:, 1:] = turn * (np.sinc(angle / (2 * np.pi)) / 2)[:, None]
         self.qpos[:, :3] = qpos[:, :3] + change[:, :3]
-        self.qpos[:, 3:7] = np.einsum("nij,nj->ni", products, quaternion)
+        self.qpos[:, 3:7] = (products * quaternion[:, None]).sum(2)
         self.qpos[:, 7:] = qpos[:, 7:] + change[:, 6:]
 
 
