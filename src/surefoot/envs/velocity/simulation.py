@@ -11,6 +11,8 @@ from surefoot.envs.velocity.robots import ROBOTS, load_model
 
 LARGEST = 1e10
 """MuJoCo's own bound on positions and velocities."""
+TINY = 1e-150
+"""Instead of a zero angle to divide by; its square underflows."""
 
 
 class Simulation(Physics):
@@ -43,7 +45,7 @@ class Simulation(Physics):
             return self.qpos[:, : self.robot.axes].copy()
         if self.robot.place == "xpos":
             return self._place[:, 1, : self.robot.axes].copy()
-        # In a fixed order: other sums round differently for other numbers of robots.
+        # In a fixed order: einsum and matmul round differently for other numbers of robots.
         return np.add.accumulate(self._mass[:, None] * self._place[..., :2], 1)[:, -1]
 
     def extras(self) -> np.ndarray:
@@ -98,8 +100,8 @@ class Simulation(Physics):
         turn = change[:, 3:6]
         angle = np.sqrt((turn * turn).sum(1))
         quaternion = np.empty((len(turn), 4))
-        quaternion[:, 0] = np.cos(angle / 2)
-        quaternion[:, 1:] = turn * (np.sinc(angle / (2 * np.pi)) / 2)[:, None]
+        quaternion[:, 0] = np.cos(0.5 * angle)
+        quaternion[:, 1:] = turn * (np.sin(0.5 * angle) / np.maximum(angle, TINY))[:, None]
         self.qpos[:, :3] = qpos[:, :3] + change[:, :3]
         self.qpos[:, 3:7] = (products * quaternion[:, None]).sum(2)
         self.qpos[:, 7:] = qpos[:, 7:] + change[:, 6:]
