@@ -71,7 +71,8 @@ class Setup:
         if self.make_model is not None:
             return self.make_model(env)
         if self.config.model == BLACK_BOX:
-            return BlackBox(env.single_observation_space.shape[0], tuple(env.cost_names))
+            size, names = env.single_observation_space.shape[0], tuple(env.cost_names)
+            return BlackBox(size, names, self.task.binary_cost, self.task.terminates)
         return self.task.models[self.config.model](env)
 
 
