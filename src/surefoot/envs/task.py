@@ -63,8 +63,6 @@ class Task:
     models: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """Known models by name: each makes a `world.model.TaskModel` for an environment of the task.
     `black-box`, which knows nothing, need not be listed."""
-    binary_cost: bool = False
-    """Costs are all 0 or 1, so the black box learns their probability."""
     terminates: bool = True
     """Episodes may terminate, so the black box learns that too."""
     presets: Mapping[str, Mapping[str, object]] = field(default_factory=dict)

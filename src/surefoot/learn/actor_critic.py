@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Shaped
 
-from surefoot.core.arrays import Metrics, RandomKey, Scalar
+from surefoot.core.arrays import Metrics, RandomKey
 from surefoot.core.config import Count, Fraction, Positive, Range, Width, check
 from surefoot.core.spaces import ActionSpec
 from surefoot.learn import multiplier, surrogate

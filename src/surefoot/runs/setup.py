@@ -72,7 +72,7 @@ class Setup:
             return self.make_model(env)
         if self.config.model == BLACK_BOX:
             size, names = env.single_observation_space.shape[0], tuple(env.cost_names)
-            return BlackBox(size, names, self.task.binary_cost, self.task.terminates)
+            return BlackBox(size, names, self.task.terminates)
         return self.task.models[self.config.model](env)
 
 

@@ -12,7 +12,6 @@ def _velocity(name: str, robot: str, does: str) -> Task:
         VelocityEnv,
         options=VelocityConfig(robot=robot),
         cost_limits={"velocity": 25.0},
-        binary_cost=True,
         terminates=ROBOTS[robot].healthy is not None,
     )
 
