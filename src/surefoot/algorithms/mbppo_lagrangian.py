@@ -76,6 +76,19 @@ def init(config: MBPPOConfig, problem: Problem, key: RandomKey) -> State:
     return State(learner, ensemble, imagined, trust.CostRatio.none(k), trust.Progress.none(), key)
 
 
+def scale_observations(problem: Problem, state: State) -> State:
+    """Scale the policy's observations as the model scales them: by all real steps so far.
+
+    Imagined observations would let the scale drift with the policy.
+    """
+    if state.learner.normalizer is None or not problem.task_model.takes_observations:
+        return state
+    size, ensemble = problem.observation_size, state.ensemble
+    mean, std = ensemble.input_mean[:size], ensemble.input_std[:size]
+    where = lambda s: (s.learner.normalizer.mean, s.learner.normalizer.var)
+    return eqx.tree_at(where, state, (mean, jnp.square(std)))
+
+
 def starting_states(
     config: MBPPOConfig, problem: Problem, past: Past, n: int, key: RandomKey
 ) -> Tree:
@@ -176,7 +189,8 @@ def practise(
         lam = multiplier.value(config.multiplier, moved)
     # Lines 9 and 11 to 15: K steps on the policy and the critics.
     learner, metrics = ppo.update(config.ppo, old, rows, lam, update_key, rate)
-    learner = observe(learner, batch)
+    if not problem.task_model.takes_observations:
+        learner = observe(learner, batch)
     # Lines 16 and 5: is the policy better in enough of the elites? If not, undo its update.
     keep, pr = jnp.array(True), jnp.array(jnp.nan)
     if config.gate != "none":

@@ -17,6 +17,16 @@ def performance_ratio(new: Float[Array, " elites"], old: Float[Array, " elites"]
     return jnp.mean(new > old)
 
 
+def next_passes(
+    passes: Float[np.ndarray, " S"], mismatch: Bool[np.ndarray, " S"], most: int
+) -> Float[np.ndarray, " S"]:
+    """Passes of practice in the next epoch: fewer while the model misjudges the reward.
+
+    More practice in a model that is wrong exploits its errors. A tenth of the passes remains.
+    """
+    return np.clip(np.where(mismatch, 0.7, 1.4) * passes, 0.1 * most, most).astype(np.float32)
+
+
 class CostRatio(eqx.Module):
     """Real over imagined episode cost, from exponentially weighted sums over real batches.
 
