@@ -59,6 +59,8 @@ class RealBatch(eqx.Module):
 
     cost: Float[Array, " k"]
     """Mean cost of an episode."""
+    cost_error: Float[Array, " k"]
+    """Its standard error."""
     segments: Batch | None
     """Segments of H steps to mix into the first pass of an epoch; of weight 0 if none fits."""
 
@@ -171,7 +173,7 @@ def practise(
     limit = jnp.asarray(config.cost_limit, cost.dtype)
     ratio = state.ratio
     if config.anchor:
-        seen = ratio.seen(real.cost, cost, config.ratio_memory)
+        seen = ratio.seen(real.cost, real.cost_error, cost, config.episodes, config.ratio_memory)
         ratio = jax.tree.map(lambda new, old: jnp.where(first, new, old), seen, ratio)
         estimate = cost * ratio.value(limit)
     else:

@@ -225,7 +225,7 @@ def real_batch(
             for s, seed in enumerate(experience.seeds)
         ]
         segments = jax.tree.map(lambda *x: np.stack(x), *parts)
-    return RealBatch(seen.cost, segments)  # type: ignore[arg-type]
+    return RealBatch(seen.cost, seen.cost_error, segments)  # type: ignore[arg-type]
 
 
 def _segments(
