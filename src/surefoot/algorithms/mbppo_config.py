@@ -208,7 +208,7 @@ DEFAULT = Preset(
     },
     tasks_on={
         "cpu": {
-            "PointGoal": {"beta": 0.75},
+            "PointGoal": {"beta": 0.7},
             "CarGoal": {"learn_first": 1},
             "DoggoGoal": DOGGO_CPU,
             "DoggoGoalOpenAI": DOGGO_CPU,
