@@ -301,14 +301,16 @@ def fit(
 
     elites = jnp.argsort(end.best_loss)[: config.elites]
     fitted = eqx.tree_at(lambda e: (e.members, e.elites), scaled, (end.best, elites))
-    usable = jnp.isfinite(end.best_loss).any()
+    # Targets that are not finite make a column's scale so, and all of its targets NaN.
+    sound = jnp.isfinite(scaled.target_std).all()
+    usable = sound & jnp.isfinite(end.best_loss).any()
     fitted = jax.tree.map(lambda new, old: jnp.where(usable, new, old), fitted, ensemble)
     metrics = FitMetrics(
         holdout_loss=end.best_loss,
         holdout_mse=end.best_mse[elites].mean(axis=0),
         epochs=end.epochs,
         steps=end.steps,
-        finite=end.finite,
+        finite=sound & end.finite,
     )
     return fitted, metrics
 
