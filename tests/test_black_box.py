@@ -1,5 +1,7 @@
 """Environments of which nothing is known, solved to constrained optima that are."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,11 +10,16 @@ import pytest
 import in_memory
 from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
+from surefoot.core.spaces import ActionSpec
 from surefoot.envs.gym.adapters import adapt
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
+from surefoot.world import ensemble as ensembles
+from surefoot.world import fitting
 from surefoot.world.black_box import BlackBox
 from surefoot.world.ensemble import EnsembleConfig
+from surefoot.world.imagination import LearnedWorld, imagine
+from surefoot.world.model import training_rows
 from toys import Drift, TwoState, drift_offset
 
 DRIFT = MBPPOConfig(
@@ -26,7 +33,7 @@ DRIFT = MBPPOConfig(
     real_share=0.0,
     beta=1.0,
     anchor=True,
-    gap_memory=0.6,
+    ratio_memory=0.6,
     gate="none",
     ppo=PPOConfig(
         gamma=0.9,
@@ -113,7 +120,7 @@ TWO = {
         real_share=0.0,
         beta=1.0,
         anchor=True,
-        gap_memory=0.6,
+        ratio_memory=0.6,
         gate="none",
         ppo=TWO_PPO,
         multiplier=TWO_MULTIPLIER,
@@ -172,13 +179,11 @@ SIGNALS = {
 @pytest.mark.parametrize(
     ("options", "gaussian", "binary"),
     [
-        ({}, 3 + 1 + 2, 1),
-        ({"binary_cost": True}, 3 + 1, 2 + 1),
-        ({"terminates": False}, 3 + 1 + 2, 0),
-        ({"reward_fn": True}, 3 + 2, 1),
+        ({}, 3 + 1 + 2, 2 + 1),
+        ({"terminates": False}, 3 + 1 + 2, 2),
+        ({"reward_fn": True}, 3 + 2, 2 + 1),
         ({"cost_fn": True}, 3 + 1, 1),
-        ({"cost_fn": True, "binary_cost": True}, 3 + 1, 1),
-        ({"termination_fn": True}, 3 + 1 + 2, 0),
+        ({"termination_fn": True}, 3 + 1 + 2, 2),
         ({"reward_fn": True, "cost_fn": True, "termination_fn": True}, 3, 0),
     ],
 )
@@ -194,11 +199,18 @@ def test_the_true_target_leads_to_the_true_outcome(options, gaussian, binary):
     reward = before[:, 0] * action[:, 0] - after[:, 1]
     cost = np.stack([after[:, 0] ** 2, action[:, 1]], 1)
     ended = after[:, 1] > 0.5
-    if task_model.binary_cost and task_model.cost_fn is None:
-        cost = (cost > 0.2).astype(np.float32)
+    if task_model.cost_fn is None:  # a learned cost is 0 or more, here often 0
+        cost = np.maximum(cost, 0.0)
+        assert 0 < (cost == 0).mean() < 1
     ended &= task_model.terminates
     target = np.asarray(jax.vmap(task_model.target)(before, after, reward, cost, ended))
     assert target.shape == (n, gaussian + binary)
+    missing = np.isnan(target)
+    if task_model.cost_fn is None:
+        assert (missing.sum(1) == (cost == 0).sum(1)).all()
+    else:
+        assert not missing.any()
+    target = np.where(missing, 7.0, target)  # any amount will do
     probability = target[:, gaussian:]
     odds = jnp.stack([probability, np.full_like(probability, 0.5)], 1)
     bounds = (jnp.full(3, -jnp.inf), jnp.full(3, jnp.inf))
@@ -216,6 +228,69 @@ def test_ends_that_were_never_seen_are_not_imagined():
     assert row["imagined_cost_before"] == pytest.approx(row["cost"], rel=0.05)
 
 
+COSTS = {
+    # Cost of a step from x in (-1, 1), with draws that are uniform and normal.
+    "0 or 1": lambda x, u, e: (x > 0.5) * 1.0,
+    "0 or 1 by chance": lambda x, u, e: (u < 0.3 * (x > 0)) * 1.0,
+    "rare and large": lambda x, u, e: ((x > 0.8) & (u < 0.1)) * (80 + 10 * e),
+    "at every step": lambda x, u, e: 2.0 + x + 0.1 * e,
+    "often, of any size": lambda x, u, e: np.maximum(x, 0.0) * 300.0,
+    "0 or the same": lambda x, u, e: (x > 0.5) * 0.013,
+    "never": lambda x, u, e: 0 * x,
+}
+
+
+@pytest.fixture(scope="module")
+def fit():
+    config = EnsembleConfig(members=3, elites=3, hidden=(32, 32), max_steps=1500, batch_size=128)
+    fresh = ensembles.init(config, 2, 3, 1, jax.random.key(0))
+    return partial(jax.jit(partial(fitting.fit, config)), fresh)
+
+
+@pytest.mark.parametrize("kind", COSTS)
+def test_costs_of_all_kinds_are_learned(fit, kind):
+    """3,000 steps of a state that stays where it is; then 6,000 imagined ones."""
+    task_model, actions = BlackBox(1, terminates=False), ActionSpec(1, low=(-1.0,), high=(1.0,))
+    rng = np.random.default_rng(0)
+    n, many = 3000, 6000
+    x, action = rng.uniform(-1, 1, (2, n, 1)).astype(np.float32)
+    cost = COSTS[kind](x, rng.uniform(size=x.shape), rng.normal(size=x.shape))
+    rows = training_rows(
+        task_model, actions, x, action, x[:, 0], jnp.asarray(cost, jnp.float32), x,
+        jnp.zeros(n, bool),
+    )  # fmt: skip
+    ensemble, metrics = fit(rows["inputs"], rows["targets"], n, jax.random.key(1))
+    assert bool(metrics.finite)
+    states = jnp.linspace(-1.0, 1.0, many)[:, None]
+    policy = lambda obs, key: jax.random.uniform(key, obs.shape, minval=-1.0)
+    world = LearnedWorld(task_model, actions, ensemble)
+    rollout, _ = jax.jit(lambda key: imagine(world, policy, states, 1, key))(jax.random.key(2))
+    imagined = np.asarray(rollout.cost)[0, :, 0]
+    assert (imagined >= 0).all()
+    if kind == "never":
+        assert imagined.max() < 1e-6
+        return
+    assert imagined.mean() == pytest.approx(cost.mean(), rel=0.1)
+    # In the right place too.
+    (low, high), there = (
+        [float(values[part(at)].mean()) for part in (lambda z: z < -0.2, lambda z: z > 0.2)]
+        for values, at in ((imagined, states[:, 0]), (cost, x))
+    )
+    assert low == pytest.approx(there[0], abs=0.05 * there[1])
+    assert high == pytest.approx(there[1], rel=0.1)
+
+
+def test_no_imagined_cost_is_negative():
+    """Amounts of -5 and chances of 0 and 1."""
+    task_model = BlackBox(1, ("a", "b"), terminates=False)
+    bounds = (jnp.full(1, -jnp.inf), jnp.full(1, jnp.inf))
+    for amount, chance, cost in ((-5.0, 1.0, 0.0), (4.0, 0.25, 1.0), (4.0, 0.0, 0.0)):
+        prediction = jnp.array([0.0, 0.0, amount, 2.0])
+        binary = jnp.array([[chance, 1.0], [0.5, 0.5]])
+        _, _, got, _ = task_model.advance(jnp.zeros(1), jnp.zeros(1), prediction, binary, bounds)
+        np.testing.assert_allclose(got, [cost, 2.0])
+
+
 PENDULUM = MBPPOConfig(
     steps=6400,
     cost_limit=(40.0,),
@@ -228,7 +303,7 @@ PENDULUM = MBPPOConfig(
     real_share=0.0,
     beta=0.9,
     anchor=True,
-    gap_memory=0.6,
+    ratio_memory=0.6,
     gate="none",
     ppo=PPOConfig(
         gamma=0.97,
