@@ -1,5 +1,6 @@
 """Environments of which nothing is known, solved to constrained optima that are."""
 
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -8,7 +9,9 @@ import numpy as np
 import pytest
 
 import in_memory
+from surefoot.algorithms import mbppo_trainer
 from surefoot.algorithms.mbppo_config import MBPPOConfig
+from surefoot.algorithms.mbppo_trainer import episode_statistics
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.core.spaces import ActionSpec
 from surefoot.envs.gym.adapters import adapt
@@ -20,7 +23,7 @@ from surefoot.world.black_box import BlackBox
 from surefoot.world.ensemble import EnsembleConfig
 from surefoot.world.imagination import LearnedWorld, imagine
 from surefoot.world.model import training_rows
-from toys import Drift, TwoState, drift_offset
+from toys import Drift, Mortal, TwoState, drift_offset
 
 DRIFT = MBPPOConfig(
     steps=800,
@@ -150,6 +153,50 @@ def test_two_states_are_solved_to_the_linear_program(algorithm):
     assert result.reward >= 0.94 * TwoState.optimum(TWO_LIMIT)
     # Nobody earns more than the program at the cost paid; the mean of 1000 episodes is off by 0.05.
     assert result.reward <= TwoState.optimum(result.cost) + 0.15
+
+
+def mortals(n):
+    return adapt(Mortal, num_envs=n)
+
+
+MORTAL_LIMIT = 10.0
+MORTAL = replace(
+    TWO["mbppo-lagrangian"],
+    steps=5 * 8 * 200,
+    cost_limit=(MORTAL_LIMIT,),
+    episodes=8,
+    rollouts=240,
+    carry=0.5,
+    passes=25,
+    beta=0.95,
+    ppo=replace(TWO_PPO, epochs=5, critic_epochs=4),
+    multiplier=MultiplierConfig(
+        kind="log-pi", initial=0.5, proportional_gain=1.0, integral_gain=0.03
+    ),
+)
+
+
+@pytest.mark.usefixtures("optimised")
+def test_episodes_that_terminate_are_solved_to_the_optimum(monkeypatch):
+    """Episodes last 30 of 200 steps, so their cost is far from that of a rollout times 200 / 20."""
+    seen = []
+    record = lambda *args: seen.append(episode_statistics(*args)) or seen[-1]
+    monkeypatch.setattr(mbppo_trainer, "episode_statistics", record)
+    epochs = list(in_memory.epochs(MORTAL, mortals, [1]))
+    # Imagined and real cost of the policies of the last three batches, about 60 episodes each.
+    real, error = (
+        np.array([getattr(x, name)[0, 0] for x in seen[-3:]]) for name in ("cost", "cost_error")
+    )
+    imagined = np.array([epoch.metrics[0]["imagined_cost_before"] for epoch in epochs[-3:]])
+    interval = 1.96 * np.sqrt((error**2).sum()) / 3
+    assert 0.05 * real.mean() < interval < 0.25 * real.mean()
+    assert abs(np.mean(imagined - real)) < interval
+    assert not any(epoch.metrics[0]["cost_mismatch"] for epoch in epochs[-3:])
+    result = evaluate(mortals, epochs[-1].policy, MORTAL_LIMIT, 1000)
+    assert result.cost <= 1.1 * MORTAL_LIMIT
+    # To take chances blindly earns 25 at a cost of 12.5, with no limit the best is 36.5 at 15.
+    assert result.reward >= 0.92 * Mortal.optimum(MORTAL_LIMIT)
+    assert result.reward <= 1.05 * Mortal.optimum(result.cost)
 
 
 def test_a_known_cost_is_the_environments_own():
