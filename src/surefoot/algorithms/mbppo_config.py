@@ -3,12 +3,15 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from surefoot.algorithms.algorithm import CostLimit, DatasetSteps, Preset
-from surefoot.core.config import Count, Positive, Range, Share, check
+from surefoot.algorithms.algorithm import CostLimit, DatasetSteps, Overrides, Preset, Shape
+from surefoot.core.config import Count, NonNegativeInt, Positive, Range, Share, check
+from surefoot.envs.task import BLACK_BOX
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
 from surefoot.world.ensemble import EnsembleConfig
 
+SMALL = 8
+"""Numbers in observation and action up to which a small model suffices."""
 Ratio = Annotated[float, Range(above=0, most=1)]
 
 
@@ -48,8 +51,12 @@ class MBPPOConfig:
     cost; otherwise the cost of H imagined steps, as in the paper."""
     ratio_memory: Share = 0.0
     """Share of earlier real batches in that ratio."""
+    learn_first: NonNegativeInt = 0
+    """Epochs, at most, in which lambda waits while the imagined reward still rises quickly."""
     gate: Literal["none", "reward", "lagrangian"] = "reward"
     """What the performance ratio compares; none practises for all passes."""
+    adapt_passes: bool = False
+    """Take fewer passes after epochs in which imagined and real reward disagreed."""
     pr_threshold: Ratio = 0.66
     """Practice continues while this share of the elites agrees that it helps."""
     pr_rollouts: Count = 64
@@ -103,6 +110,33 @@ DOGGO = {
 }
 DOGGO_CPU = {"rollouts": 768, "passes": 60}
 DOGGO_GPU = {"rollouts": 1536, "passes": 100}
+
+
+def fit_to(shape: Shape, device: str) -> Overrides:
+    """Settings for an environment of which nothing is known."""
+    steps = shape.episode_steps
+    common = {
+        "model": BLACK_BOX,
+        # About 2,000 real steps per epoch: new data matter more than more practice.
+        "episodes": min(10, max(2, round(2_000 / steps))),
+        "steps": min(60_000, max(10_000, 60 * steps)),
+        "ppo.normalise_observations": True,
+        "adapt_passes": True,
+    }
+    if device != "cpu" or shape.observation_size + shape.action_size <= SMALL:
+        return common
+    # A small model is exploited. A large one is slow, so it is practised on less, and half of the
+    # rollouts start where the data are.
+    return common | {
+        "passes": 40,
+        "replay_share": 0.5,
+        "final_rate": 0.3,
+        "multiplier.integral_gain": 0.03,
+        "ensemble.hidden": (200, 200, 200),
+        "ensemble.max_steps": 2000,
+    }
+
+
 DEFAULT = Preset(
     # Whole episodes are imagined between few real ones. What matters most (docs/results): a low
     # multiplier at the start, so that the robot learns to drive before it learns to avoid; rollouts
@@ -122,7 +156,6 @@ DEFAULT = Preset(
         "ppo.minimum_log_std": -1.6,
         "ppo.scale_costs": True,
         "multiplier.kind": "log-pi",
-        "multiplier.initial": 0.5,
     },
     devices={
         # A CPU pays for every step it learns from, an accelerator for every update: so the CPU
@@ -139,8 +172,9 @@ DEFAULT = Preset(
             "ppo.epochs": 2,
             "ppo.critic_epochs": 1,
             "ppo.minibatches": 32,
+            "multiplier.initial": 0.5,
             "multiplier.proportional_gain": 1.0,
-            "multiplier.integral_gain": 0.01,
+            "multiplier.integral_gain": 0.015,
             "ensemble.members": 5,
             "ensemble.elites": 3,
             "ensemble.hidden": (64, 64),
@@ -157,6 +191,7 @@ DEFAULT = Preset(
             "ppo.epochs": 4,
             "ppo.critic_epochs": 4,
             "ppo.minibatches": 8,
+            "multiplier.initial": 0.5,
             "multiplier.proportional_gain": 0.3,
             "multiplier.integral_gain": 0.007,
             "ensemble.members": 8,
@@ -173,11 +208,13 @@ DEFAULT = Preset(
     },
     tasks_on={
         "cpu": {
-            "PointGoal": {"beta": 0.8},
+            "PointGoal": {"beta": 0.75},
+            "CarGoal": {"learn_first": 1},
             "DoggoGoal": DOGGO_CPU,
             "DoggoGoalOpenAI": DOGGO_CPU,
-            "RCCar": {"beta": 0.8},
+            "RCCar": {"beta": 0.8, "learn_first": 1},
         },
         "gpu": {"DoggoGoal": DOGGO_GPU, "DoggoGoalOpenAI": DOGGO_GPU},
     },
+    black_box=fit_to,
 )

@@ -39,6 +39,7 @@ class State(eqx.Module):
     ensemble: Ensemble
     imagined: ImaginedEpisodes
     ratio: trust.CostRatio
+    progress: trust.Progress
     key: RandomKey
 
 
@@ -58,6 +59,8 @@ class RealBatch(eqx.Module):
 
     cost: Float[Array, " k"]
     """Mean cost of an episode."""
+    cost_error: Float[Array, " k"]
+    """Its standard error."""
     segments: Batch | None
     """Segments as long as rollouts, for the first pass of an epoch; of weight 0 if none fits."""
 
@@ -72,7 +75,20 @@ def init(config: MBPPOConfig, problem: Problem, key: RandomKey) -> State:
     ensemble = new_ensemble(config.ensemble, problem, ensemble_key)
     states = model.restore(key, jnp.zeros((config.rollouts, model.record_size)))
     imagined = ImaginedEpisodes(states, jnp.full(config.rollouts, -1, jnp.int32))
-    return State(learner, ensemble, imagined, trust.CostRatio.none(k), key)
+    return State(learner, ensemble, imagined, trust.CostRatio.none(k), trust.Progress.none(), key)
+
+
+def scale_observations(problem: Problem, state: State) -> State:
+    """Scale the policy's observations as the model scales them: by all real steps so far.
+
+    Imagined observations would let the scale drift with the policy.
+    """
+    if state.learner.normalizer is None or not problem.task_model.takes_observations:
+        return state
+    size, ensemble = problem.observation_size, state.ensemble
+    mean, std = ensemble.input_mean[:size], ensemble.input_std[:size]
+    where = lambda s: (s.learner.normalizer.mean, s.learner.normalizer.var)
+    return eqx.tree_at(where, state, (mean, jnp.square(std)))
 
 
 def starting_states(
@@ -157,23 +173,26 @@ def practise(
     limit = jnp.asarray(config.cost_limit, cost.dtype)
     ratio = state.ratio
     if config.anchor:
-        seen = ratio.seen(real.cost, cost, config.ratio_memory)
+        seen = ratio.seen(real.cost, real.cost_error, cost, config.episodes, config.ratio_memory)
         ratio = jax.tree.map(lambda new, old: jnp.where(first, new, old), seen, ratio)
         estimate = cost * ratio.value(limit)
     else:
         estimate = rollout.cost_returns().mean(0)
     batch = to_batch(rollout, real.segments, first)
     rows, scales = prepare(config.ppo, old, batch)
+    progress = state.progress.seen(reward)
+    waiting = waits(config, progress)
     learner, lam = old, jnp.zeros_like(estimate)
     if config.constrained:
-        moved = multiplier.update(
-            config.multiplier, old.multiplier, estimate, config.beta * limit, scales
-        )
+        aim = config.beta * limit
+        measured = jnp.where(waiting, jnp.minimum(estimate, aim), estimate)
+        moved = multiplier.update(config.multiplier, old.multiplier, measured, aim, scales, rate)
         old = eqx.tree_at(lambda s: s.multiplier, old, moved)
         lam = multiplier.value(config.multiplier, moved)
     # Lines 9 and 11 to 15: K steps on the policy and the critics.
     learner, metrics = ppo.update(config.ppo, old, rows, lam, update_key, rate)
-    learner = observe(learner, batch)
+    if not problem.task_model.takes_observations:
+        learner = observe(learner, batch)
     # Lines 16 and 5: is the policy better in enough of the elites? If not, undo its update.
     keep, pr = jnp.array(True), jnp.array(jnp.nan)
     if config.gate != "none":
@@ -183,11 +202,20 @@ def practise(
     metrics |= {
         "imagined_reward": reward,
         "imagined_cost": cost,
-        "lambda": lam,
+        "waiting": waiting.astype(jnp.float32),
         "performance_ratio": pr,
     }
-    state = State(learner, state.ensemble, ImaginedEpisodes(end, age), ratio, key)
+    state = State(learner, state.ensemble, ImaginedEpisodes(end, age), ratio, progress, key)
     return state, keep, metrics
+
+
+def waits(config: MBPPOConfig, progress: trust.Progress) -> Flag:
+    """Whether lambda may not rise yet, because the policy is still learning the task.
+
+    Avoiding costs is easiest by doing nothing. A policy that does nothing learns no task.
+    """
+    rising = progress.stale < max(1, config.passes // 10)
+    return rising & (progress.updates <= config.learn_first * config.passes)
 
 
 def practise_if_active(

@@ -12,17 +12,14 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Shaped
 
-from surefoot.core.arrays import Metrics, RandomKey, Scalar
+from surefoot.core.arrays import Metrics, RandomKey
 from surefoot.core.config import Count, Fraction, Positive, Range, Width, check
 from surefoot.core.spaces import ActionSpec
 from surefoot.learn import multiplier, surrogate
 from surefoot.learn.advantages import TargetKind, gae
 from surefoot.learn.descent import adam, descend
-from surefoot.learn.multiplier import MultiplierConfig, MultiplierState, Scales
+from surefoot.learn.multiplier import MultiplierConfig, MultiplierState, Rate, Scales
 from surefoot.learn.networks import Actor, Critics, Normalizer
-
-Rate = Scalar | float
-"""Factor on a learning rate."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from surefoot.core.config import NonNegative, Positive, Share, Width, check
 Vector = Float[Array, " k"]
 LARGEST_ERROR = 1.0
 """Log-pi: bound of log(cost / limit), so that one extreme measurement cannot set lambda."""
+Rate = Scalar | float
+"""Factor on a learning rate."""
 TYPICAL_SPREAD = 0.125
 """Log-pi: deviation of the cost advantages in units of the limit, if there were no costs yet."""
 TINY = 1e-6
@@ -129,7 +131,12 @@ def _project_init(config: MultiplierConfig, start: Vector) -> MultiplierState:
 
 
 def _project_update(
-    config: MultiplierConfig, state: MultiplierState, cost: Vector, limit: Vector, scales: Scales
+    config: MultiplierConfig,
+    state: MultiplierState,
+    cost: Vector,
+    limit: Vector,
+    scales: Scales,
+    rate: Rate,
 ) -> MultiplierState:
     """Gradient ascent on lambda, projected onto [0, maximum]."""
     step = config.learning_rate * _violation(config, cost, limit)
@@ -142,7 +149,12 @@ def _softplus_init(config: MultiplierConfig, start: Vector) -> MultiplierState:
 
 
 def _softplus_update(
-    config: MultiplierConfig, state: MultiplierState, cost: Vector, limit: Vector, scales: Scales
+    config: MultiplierConfig,
+    state: MultiplierState,
+    cost: Vector,
+    limit: Vector,
+    scales: Scales,
+    rate: Rate,
 ) -> MultiplierState:
     """Adam on z, where lambda = softplus(z)."""
     memory, violation = state.memory, _violation(config, cost, limit)
@@ -161,7 +173,12 @@ def _pid_init(config: MultiplierConfig, start: Vector) -> MultiplierState:
 
 
 def _pid_update(
-    config: MultiplierConfig, state: MultiplierState, cost: Vector, limit: Vector, scales: Scales
+    config: MultiplierConfig,
+    state: MultiplierState,
+    cost: Vector,
+    limit: Vector,
+    scales: Scales,
+    rate: Rate,
 ) -> MultiplierState:
     """PID control (Stooke et al., 2020), with averages that start at the first cost.
 
@@ -188,7 +205,12 @@ def _log_pi_init(config: MultiplierConfig, start: Vector) -> MultiplierState:
 
 
 def _log_pi_update(
-    config: MultiplierConfig, state: MultiplierState, cost: Vector, limit: Vector, scales: Scales
+    config: MultiplierConfig,
+    state: MultiplierState,
+    cost: Vector,
+    limit: Vector,
+    scales: Scales,
+    rate: Rate,
 ) -> MultiplierState:
     """PI control of z = log lambda on log(cost / limit).
 
@@ -207,7 +229,7 @@ def _log_pi_update(
     low, high = BALANCE_RANGE
     effective = jnp.where(error > 0, balance < high, balance > low)
     most = None if config.maximum is None else math.log(config.maximum)
-    integral = jnp.clip(integral + config.integral_gain * effective * error, max=most)
+    integral = jnp.clip(integral + rate * config.integral_gain * effective * error, max=most)
     z = jnp.clip(integral + config.proportional_gain * error, max=most)
     return MultiplierState(z, LogMemory(integral, jnp.ones((), bool)))
 
@@ -219,7 +241,9 @@ class Rule(NamedTuple):
     """The state at a value of lambda."""
     value: Callable[[Vector], Vector]
     """Lambda from `MultiplierState.raw`."""
-    update: Callable[[MultiplierConfig, MultiplierState, Vector, Vector, Scales], MultiplierState]
+    update: Callable[
+        [MultiplierConfig, MultiplierState, Vector, Vector, Scales, Rate], MultiplierState
+    ]
     """The state after measuring costs, given their limits and the scales of the advantages."""
 
 
@@ -242,11 +266,17 @@ def value(config: MultiplierConfig, state: MultiplierState) -> Vector:
 
 
 def update(
-    config: MultiplierConfig, state: MultiplierState, cost: Vector, limit: Vector, scales: Scales
+    config: MultiplierConfig,
+    state: MultiplierState,
+    cost: Vector,
+    limit: Vector,
+    scales: Scales,
+    rate: Rate = 1.0,
 ) -> MultiplierState:
     """Update lambda from the measured costs J_C and their limits d; it grows where J_C > d.
 
     `cost` is the limited return in the units of the limit, such as the undiscounted cost of an
-    episode. It must not be a surrogate.
+    episode. It must not be a surrogate. `rate` is the factor on the policy's learning rate: a
+    policy that moves slowly needs an integral that does.
     """
-    return RULES[config.kind].update(config, state, cost, limit, scales)
+    return RULES[config.kind].update(config, state, cost, limit, scales, rate)

@@ -6,7 +6,13 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from surefoot.algorithms.algorithm import ALGORITHMS, Algorithm, algorithm_of, register_algorithm
+from surefoot.algorithms.algorithm import (
+    ALGORITHMS,
+    Algorithm,
+    Shape,
+    algorithm_of,
+    register_algorithm,
+)
 from surefoot.algorithms.collect import uses_state
 from surefoot.algorithms.trainer import Problem
 from surefoot.core.config import changed, did_you_mean
@@ -71,7 +77,8 @@ class Setup:
         if self.make_model is not None:
             return self.make_model(env)
         if self.config.model == BLACK_BOX:
-            return BlackBox(env.single_observation_space.shape[0], tuple(env.cost_names))
+            size, names = env.single_observation_space.shape[0], tuple(env.cost_names)
+            return BlackBox(size, names, self.task.terminates)
         return self.task.models[self.config.model](env)
 
 
@@ -92,7 +99,8 @@ def new_setup(
     task = find_task(source, cost)
     chosen = algorithm_of(config) if algorithm is None else _registered(algorithm)
     if config is None:
-        config = chosen.preset(preset, task, device)
+        shape = _shape(task, options) if _is_black_box(task, changes) else None
+        config = chosen.preset(preset, task, device, shape)
     elif not isinstance(config, chosen.config):
         raise ValueError(
             f"algorithm={chosen.name!r} contradicts config={type(config).__name__}, which is for "
@@ -117,6 +125,20 @@ def new_setup(
     # A model that does not fit is reported before a folder exists.
     uses_state(env, setup.problem(env, 1).model)
     return setup
+
+
+def _is_black_box(task: Task, changes: Mapping[str, Any]) -> bool:
+    """Whether nothing of the task is known, by its nature or by request."""
+    return not task.models or changes.get("model") == BLACK_BOX
+
+
+def _shape(task: Task, options: Mapping[str, Any]) -> Shape | None:
+    """The shape of a task's environments; None without a time limit, which `problem` reports."""
+    env = task.make(1, **options)
+    if not env.max_episode_steps:
+        return None
+    size = action_spec(env.single_action_space).size
+    return Shape(env.single_observation_space.shape[0], size, env.max_episode_steps)
 
 
 def _registered(algorithm: str | Algorithm) -> Algorithm:

@@ -86,7 +86,7 @@ class ConsoleLogger:
             "cost": f"{means['cost']:.1f} {'≤' if within else '>'} {means['cost_limit']:g}",
         }
         for title, template in self._algorithm.columns.items():
-            columns[title] = template.format_map(means)
+            columns[title] = template(means) if callable(template) else template.format_map(means)
         columns["violations"] = f"{means['violations']:.0f}"
         columns["time"] = f"{time.perf_counter() - self._start:.0f} s"
         phases = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in epoch.seconds.items())
