@@ -62,7 +62,7 @@ class RealBatch(eqx.Module):
     cost_error: Float[Array, " k"]
     """Its standard error."""
     segments: Batch | None
-    """Segments of H steps to mix into the first pass of an epoch; of weight 0 if none fits."""
+    """Segments as long as rollouts, for the first pass of an epoch; of weight 0 if none fits."""
 
 
 def init(config: MBPPOConfig, problem: Problem, key: RandomKey) -> State:
@@ -259,10 +259,11 @@ def improvement(
     state_key, roll_key = jax.random.split(key)
     states = starting_states(config, problem, past, config.pr_rollouts, state_key)
     world = problem.world(state.ensemble)
-    discount = config.ppo.gamma ** jnp.arange(config.pr_horizon)[:, None]
+    length = min(config.pr_horizon, problem.episode_steps)
+    discount = config.ppo.gamma ** jnp.arange(length)[:, None]
 
     def score(learner: Learner, member: Array) -> Array:
-        rollout, _ = imagine(world, learner.sample, states, config.pr_horizon, roll_key, member)
+        rollout, _ = imagine(world, learner.sample, states, length, roll_key, member)
         value = rollout.reward
         if config.gate == "lagrangian":
             value = value - rollout.cost @ lam

@@ -74,7 +74,7 @@ class MBPPOTrainer:
             self._data.add(experience)
             past = self._past(experience)
             self._episodes = episode_statistics(self.problem, experience)
-            self._real = real_batch(config, experience, self._episodes, number)
+            self._real = real_batch(config, self.problem, experience, self._episodes, number)
             rate = jnp.float32(1 - (1 - config.final_rate) * number / max(1, self._epochs - 1))
             if self._compiled is None:  # compile a pass while the model fits
                 self._compiled = _compile_aside(
@@ -212,16 +212,19 @@ def episode_statistics(problem: Problem, experience: Experience) -> EpisodeStati
 
 
 def real_batch(
-    config: MBPPOConfig, experience: Experience, seen: EpisodeStatistics, number: int
+    config: MBPPOConfig,
+    problem: Problem,
+    experience: Experience,
+    seen: EpisodeStatistics,
+    number: int,
 ) -> RealBatch:
     """The real batch of epoch `number`, of all seeds."""
     width = round(config.real_share * config.rollouts)
+    length = mbppo.horizon(config, problem)
     segments = None
-    if width and experience.reward.shape[1] >= config.horizon:
+    if width:
         parts = [
-            _segments(
-                experience, s, config.horizon, width, np.random.default_rng([seed, 2, number])
-            )
+            _segments(experience, s, length, width, np.random.default_rng([seed, 2, number]))
             for s, seed in enumerate(experience.seeds)
         ]
         segments = jax.tree.map(lambda *x: np.stack(x), *parts)
