@@ -51,6 +51,7 @@ def train(argv: list[str]) -> int:
         seed: int = 0,
         out_: Annotated[Path | None, tyro.conf.arg(name="out")] = None,
         cost: str | None = given.cost,
+        known: tuple[str, ...] = (),
         env: tuple[str, ...] = (),
         loggers: tuple[str, ...] = (),
         checkpoint_every: float | None = None,
@@ -69,6 +70,9 @@ def train(argv: list[str]) -> int:
             out_: The run's folder; a new one under runs/ if not given.
             cost: For Gymnasium environments: info:KEY, or file.py:function of batches (obs, action,
                 next obs).
+            known: Parts that the model is given and need not learn: cost (the function given as
+                --cost), or PART=file.py:function for reward, cost, termination, initial_states or
+                a whole model. They must be traceable by JAX.
             env: Options of the task, as NAME=VALUE.
             loggers: Additional loggers: tensorboard, wandb, or file.py:Logger.
             checkpoint_every: Minimum seconds between checkpoints; if not given, they take at most
@@ -82,7 +86,8 @@ def train(argv: list[str]) -> int:
         settings = {**vars(config), "cost_limit": cost_limit or config.cost_limit or None}
         path = runs.train(
             task, algorithm, preset, seeds, seed, out_, task_options=_options(env), cost=cost,
-            loggers=loggers, checkpoint_every=checkpoint_every, keep=keep, quiet=quiet, **settings,
+            known=known, loggers=loggers, checkpoint_every=checkpoint_every, keep=keep, quiet=quiet,
+            **settings,
         )  # fmt: skip
         print_result(path)
         return 0
