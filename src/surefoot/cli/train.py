@@ -33,7 +33,7 @@ def train(argv: list[str]) -> int:
     first.add_argument("--cost")
     first.add_argument("--cost-limit", nargs="*", default=())
     given, argv = first.parse_known_args([_full_name(word) for word in argv])
-    cost_limit = _cost_limits(given.cost_limit)
+    cost_limit = cost_limits_of(given.cost_limit)
     use_device(given.device)
     chosen, source = ALGORITHMS[given.algorithm], _task_in(argv)
     nothing: Any = None  # only help is wanted
@@ -85,7 +85,7 @@ def train(argv: list[str]) -> int:
             raise ValueError(f"task={task!r} must be the first word after train")
         settings = {**vars(config), "cost_limit": cost_limit or config.cost_limit or None}
         path = runs.train(
-            task, algorithm, preset, seeds, seed, out_, task_options=_options(env), cost=cost,
+            task, algorithm, preset, seeds, seed, out_, task_options=options_of(env), cost=cost,
             known=known, loggers=loggers, checkpoint_every=checkpoint_every, keep=keep, quiet=quiet,
             **settings,
         )  # fmt: skip
@@ -110,7 +110,7 @@ def _task_in(argv: list[str]) -> str | None:
     return next(iter([*first, *names]), None)
 
 
-def _cost_limits(words: Sequence[str]) -> "CostLimits":
+def cost_limits_of(words: Sequence[str]) -> "CostLimits":
     """Limits given as numbers, or each as NAME=NUMBER; empty if none is given."""
     pairs = [word.rpartition("=") for word in words]
     names = [name for name, sign, _ in pairs if sign]
@@ -123,7 +123,7 @@ def _cost_limits(words: Sequence[str]) -> "CostLimits":
         ) from None
 
 
-def _options(pairs: Sequence[str]) -> dict[str, Any]:
+def options_of(pairs: Sequence[str]) -> dict[str, Any]:
     """NAME=VALUE pairs as Python values."""
     options: dict[str, Any] = {}
     for pair in pairs:

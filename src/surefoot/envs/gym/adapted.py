@@ -33,6 +33,10 @@ class EnvironmentFault(RuntimeError):
     """An environment raised, or returned an invalid value; names the environment and the step."""
 
 
+class MissingCost(ValueError):
+    """The costs of a step are not where they should be."""
+
+
 class Step(NamedTuple):
     """One step of all environments."""
 
@@ -78,7 +82,7 @@ class Adapted(VectorEnv):
         self.cost_names: tuple[str, ...] = names
         # One key holds one number per environment, or all k constraints.
         self._cost_shape = (len(names),) if len(keys) == 1 and len(names) > 1 else ()
-        self._observed, self._acted = spaces
+        self.native_spaces = self._observed, self._acted = spaces
         self.choices = choices(self._acted)
         self.single_observation_space = flat_observation_space(self._observed)
         self.single_action_space = flat_action_space(self._acted)

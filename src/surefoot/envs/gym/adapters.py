@@ -16,6 +16,7 @@ from surefoot.envs.gym.adapted import (
     Cost,
     EnvironmentFault,
     Info,
+    MissingCost,
     Seed,
     Step,
     flat_action_space,
@@ -148,7 +149,7 @@ class _SyncAdapter(Adapted):
             costs = []
             for key in self._keys if self.cost_function is None else ():
                 if key not in info:
-                    raise ValueError(_missing(key, info))
+                    raise MissingCost(_missing(key, info))
                 costs.append(shaped(key, info[key], self._cost_shape))
             ends = bool(terminated), bool(truncated)
             return self._flattened(obs), shaped("reward", reward, ()), *ends, costs
@@ -237,7 +238,7 @@ class _VectorAdapter(Adapted):
         for source, rows in ((info, ~ended), (info.get("final_info", info), ended)):
             missing = rows & ~np.broadcast_to(source.get(f"_{key}", key in source), rows.shape)
             if missing.any():
-                raise ValueError(f"environment {np.argmax(missing)}: {_missing(key, source)}")
+                raise MissingCost(f"environment {np.argmax(missing)}: {_missing(key, source)}")
             if rows.any():
                 cost[rows] = np.reshape(source[key], cost.shape)[rows]
         return cost
