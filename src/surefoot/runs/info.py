@@ -40,6 +40,8 @@ class RunInfo:
     """The limit of each constraint, by name."""
     known: list[str] = field(default_factory=list)
     """Parts of the environment that the model knows; the others are learned."""
+    known_from: list[str] = field(default_factory=list)
+    """What `known` was, as words that `train` takes; without a reference if it was in Python."""
     backend: str | None = None
     command: str = ""
     started_at: float | None = None
