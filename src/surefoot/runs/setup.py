@@ -107,8 +107,7 @@ def new_setup(
     task, parts = find_task(source, cost), read_known(known)
     chosen = algorithm_of(config) if algorithm is None else _registered(algorithm)
     if config is None:
-        shape = _shape(task, options) if _is_black_box(task, changes) else None
-        config = chosen.preset(preset, task, device, shape)
+        config = preset_config(chosen, preset, task, device, options, changes.get("model"))
     elif not isinstance(config, chosen.config):
         raise ValueError(
             f"algorithm={chosen.name!r} contradicts config={type(config).__name__}, which is for "
@@ -134,18 +133,25 @@ def new_setup(
     return replace(setup, notes=tuple(check_parts(parts, env)))
 
 
-def _is_black_box(task: Task, changes: Mapping[str, Any]) -> bool:
-    """Whether nothing of the task is known, by its nature or by request."""
-    return not task.models or changes.get("model") == BLACK_BOX
+def preset_config(
+    algorithm: Algorithm,
+    preset: str,
+    task: Task,
+    device: str,
+    options: Mapping[str, Any],
+    model: str | None = None,
+) -> Any:
+    """The config of a preset; if nothing of the task is known, it follows the environment's shape.
 
-
-def _shape(task: Task, options: Mapping[str, Any]) -> Shape | None:
-    """The shape of a task's environments; None without a time limit, which `problem` reports."""
-    env = task.make(1, **options)
-    if not env.max_episode_steps:
-        return None
-    size = action_spec(env.single_action_space).size
-    return Shape(env.single_observation_space.shape[0], size, env.max_episode_steps)
+    `model` is the model that a user asks for, if any.
+    """
+    shape = None
+    if not task.models or model == BLACK_BOX:
+        env = task.make(1, **options)
+        if env.max_episode_steps:  # otherwise `Setup.problem` reports it
+            size = action_spec(env.single_action_space).size
+            shape = Shape(env.single_observation_space.shape[0], size, env.max_episode_steps)
+    return algorithm.preset(preset, task, device, shape)
 
 
 def _registered(algorithm: str | Algorithm) -> Algorithm:
