@@ -8,7 +8,7 @@ import pytest
 
 import surefoot
 from in_memory import new_training
-from surefoot.algorithms.algorithm import ALGORITHMS, algorithm_of
+from surefoot.algorithms.algorithm import ALGORITHMS, Shape, algorithm_of
 from surefoot.algorithms.collect import Collector
 from surefoot.algorithms.cpo import CPOConfig
 from surefoot.algorithms.mbppo_config import MBPPOConfig
@@ -33,29 +33,30 @@ def preset(algorithm, task, device="cpu", name="default"):
 
 
 MBPPO = {
-    # task: steps, episodes, rollouts, passes, beta, final_rate, maximum of the multiplier
-    ("PointGoal", "cpu"): (13_500, 3, 576, 100, 0.8, 0.08, 0.7),
-    ("PointGoal", "gpu"): (24_000, 2, 2040, 300, 0.65, 1.0, None),
-    ("CarGoal", "cpu"): (30_000, 4, 576, 100, 0.7, 0.08, 0.7),
-    ("CarGoal", "gpu"): (30_000, 4, 2040, 300, 0.7, 1.0, None),
-    ("DoggoGoal", "cpu"): (144_000, 24, 768, 60, 0.7, 0.08, 0.7),
-    ("DoggoGoalOpenAI", "gpu"): (144_000, 24, 1536, 100, 0.7, 1.0, None),
-    ("RCCar", "cpu"): (6_000, 3, 576, 100, 0.8, 0.08, 0.7),
-    ("RCCar", "gpu"): (6_000, 3, 2040, 300, 0.65, 1.0, None),
-    (OWN, "cpu"): (13_500, 3, 576, 100, 0.6, 0.08, None),
-    (OWN, "gpu"): (24_000, 2, 2040, 300, 0.65, 1.0, None),
+    # task: steps, episodes, rollouts, passes, beta, final_rate, epochs to learn first
+    ("PointGoal", "cpu"): (13_500, 3, 576, 100, 0.7, 0.08, 0),
+    ("PointGoal", "gpu"): (24_000, 2, 2040, 300, 0.65, 1.0, 0),
+    ("CarGoal", "cpu"): (30_000, 4, 576, 100, 0.7, 0.08, 1),
+    ("CarGoal", "gpu"): (30_000, 4, 2040, 300, 0.7, 1.0, 0),
+    ("DoggoGoal", "cpu"): (144_000, 24, 768, 60, 0.7, 0.08, 8),
+    ("DoggoGoalOpenAI", "gpu"): (144_000, 24, 1536, 100, 0.7, 1.0, 8),
+    ("RCCar", "cpu"): (6_000, 3, 576, 100, 0.8, 0.08, 1),
+    ("RCCar", "gpu"): (6_000, 3, 2040, 300, 0.65, 1.0, 0),
+    (OWN, "cpu"): (13_500, 3, 576, 100, 0.6, 0.08, 0),
+    (OWN, "gpu"): (24_000, 2, 2040, 300, 0.65, 1.0, 0),
 }
 
 
 @pytest.mark.parametrize(("task", "device"), MBPPO)
 def test_the_default_preset_of_mbppo(task, device):
     c = preset("mbppo-lagrangian", task, device)
-    numbers = c.steps, c.episodes, c.rollouts, c.passes, c.beta, c.final_rate, c.multiplier.maximum
+    numbers = c.steps, c.episodes, c.rollouts, c.passes, c.beta, c.final_rate, c.learn_first
     assert numbers == MBPPO[task, device]
     assert c.model == ("black-box" if task == OWN else "ego")
     doggo, small = task.startswith("Doggo"), device == "cpu"
-    assert (c.horizon, c.carry, c.replay_share) == ((100, 0.0, 0.5) if doggo else (80, 0.25, 0.0))
-    assert (c.anchor, c.gap_memory, c.gate, c.real_share) == (True, 0.8, "none", 0.0)
+    carry = 0.0 if task == "RCCar" else 0.25
+    assert (c.horizon, c.carry, c.replay_share) == ((100, 0.0, 0.5) if doggo else (80, carry, 0.0))
+    assert (c.anchor, c.ratio_memory, c.gate, c.real_share) == (True, 0.8, "none", 0.0)
     assert c.ppo.hidden == ((128, 128) if doggo else PPOConfig().hidden)
     assert c.ppo.minimum_log_std == (-1.0 if doggo else -1.6)
     rates = c.ppo.actor_learning_rate, c.ppo.critic_learning_rate
@@ -66,12 +67,33 @@ def test_the_default_preset_of_mbppo(task, device):
         0.97, 0.2, 0.02, True,
     )  # fmt: skip
     assert c.ppo.value_targets == "gae"
-    assert (c.multiplier.kind, c.multiplier.initial) == ("softplus", 0.07)
-    assert c.multiplier.learning_rate == (0.02 if small else 0.006)
+    rule = c.multiplier
+    assert (rule.kind, rule.initial, rule.proportional_gain, rule.maximum) == (
+        "log-pi", 0.5, 0.3, None,
+    )  # fmt: skip
+    assert rule.integral_gain == (0.015 if small else 0.007)
     networks = c.ensemble.members, c.ensemble.elites, c.ensemble.hidden, c.ensemble.max_steps
     hidden = (64, 64) if small and not doggo else (200,) * 4
     most = 3000 if doggo else 1000 if small else 2000
     assert networks == ((5, 3) if small else (8, 6)) + (hidden, most)
+
+
+def test_settings_follow_the_shape_of_an_environment_without_a_model():
+    task = find_task(Drift)
+    chosen = lambda device, *shape: ALGORITHMS["mbppo-lagrangian"].preset(
+        "default", task, device, Shape(*shape)
+    )
+    cheetah = chosen("cpu", 17, 6, 1000)
+    assert (cheetah.model, cheetah.episodes, cheetah.steps) == ("black-box", 2, 60_000)
+    assert cheetah.ensemble.hidden == (200, 200, 200) and cheetah.replay_share == 0.5
+    assert cheetah.adapt_passes and cheetah.ppo.normalise_observations
+    pendulum = chosen("cpu", 3, 1, 200)
+    assert (pendulum.episodes, pendulum.steps, pendulum.passes) == (10, 12_000, 100)
+    assert pendulum.ensemble.hidden == (64, 64)
+    assert chosen("gpu", 17, 6, 1000).passes == 300
+    for name, learner in (("ppo", "ppo"), ("cpo", "cpo"), ("trpo-lagrangian", "trpo")):
+        config = ALGORITHMS[name].preset("default", task, "cpu", Shape(3, 1, 200))
+        assert getattr(config, learner).normalise_observations
 
 
 def test_the_paper_preset_of_mbppo_is_the_config_itself():
@@ -116,11 +138,12 @@ def test_the_presets_of_safe_loop():
 
 @pytest.mark.parametrize("algorithm", ["ppo-lagrangian", "ppo", "trpo-lagrangian", "cpo", "sac"])
 def test_the_presets_of_model_free_algorithms(algorithm):
-    """Those of safety-starter-agents; Doggo's epochs are twice as long."""
+    """Those of safety-starter-agents; Doggo sees its joints, and its epochs are twice as long."""
     config = ALGORITHMS[algorithm].config()
     if algorithm == "ppo":
         config = replace(config, constrained=False)
-    longer = config if algorithm == "sac" else replace(config, steps_per_epoch=60_000)
+    steps = {} if algorithm == "sac" else {"steps_per_epoch": 60_000}
+    longer = replace(config, observation="reference", **steps)
     for task in (*TASKS, OWN):
         for device in ("cpu", "gpu"):
             doggo = task.startswith("Doggo")
@@ -146,7 +169,7 @@ def test_every_algorithm_is_known_by_its_config():
         algorithm = algorithm_of(config)
         assert algorithm.name == name
         assert algorithm.uses_model == hasattr(config, "model") != hasattr(config, "observation")
-    assert preset("cpo", "DoggoGoal") == CPOConfig(steps_per_epoch=60_000)
+    assert preset("cpo", "DoggoGoal") == CPOConfig(steps_per_epoch=60_000, observation="reference")
     with pytest.raises(ValueError, match="must be one of CPOConfig"):
         algorithm_of(PPOConfig())
 
