@@ -178,6 +178,17 @@ def test_past_states_do_not_count_as_a_beginning():
     assert float(metrics["imagined_cost"][0]) == pytest.approx(cost, rel=1e-4)
 
 
+def test_lambda_waits_for_a_policy_that_still_improves():
+    """The imagined reward never rises: three passes without a gain are a tenth of an epoch."""
+    config = replace(
+        CONFIG, passes=30, learn_first=1, multiplier=MultiplierConfig(learning_rate=1e-6)
+    )
+    seen = list(passes(config, *clock(100, reward_of=lambda age: 1.0)[:2], 5))
+    assert [float(metrics["waiting"]) for _, metrics in seen] == [1, 1, 1, 0, 0]
+    lam = [float(state.learner.multiplier.raw[0]) for state, _ in seen]
+    assert lam[:3] == [1.0] * 3 and 1.0 < lam[3] < lam[4]  # the cost is far above its limit
+
+
 def test_shares_of_rollouts_fit_together():
     with pytest.raises(ValueError, match=r"^carry=0.6 and replay_share=0.5 must add up"):
         replace(CONFIG, carry=0.6, replay_share=0.5)
