@@ -10,7 +10,7 @@ def setup_of(config, source, seeds=(0,), options=None, make_model=None):
     """The setup of a whole config on whatever `find_task` takes, such as an environment's class."""
     return new_setup(
         source, algorithm_of(config), "default", "cpu", seeds, config, {}, options or {},
-        make_model=make_model,
+        known=make_model,
     )  # fmt: skip
 
 

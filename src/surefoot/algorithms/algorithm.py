@@ -98,6 +98,8 @@ class Algorithm(Generic[C]):
     """Whether a config keeps the cost limit, or only reports by it."""
     columns: Mapping[str, str | Callable[[Mapping[str, float]], str]] = field(default_factory=dict)
     """Columns of the progress table beside reward and cost: title to format of the metrics."""
+    summary: Callable[[C], str] = lambda config: ""
+    """The settings that matter most, shown when training starts."""
     warning: Callable[[Mapping[str, float]], str | None] = lambda row: None
     """A warning to show with a row of metrics, if there is reason for one."""
     check: Callable[[C], None] = lambda config: None

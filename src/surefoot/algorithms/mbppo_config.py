@@ -173,7 +173,7 @@ DEFAULT = Preset(
             "ppo.critic_epochs": 1,
             "ppo.minibatches": 32,
             "multiplier.initial": 0.5,
-            "multiplier.proportional_gain": 1.0,
+            "multiplier.proportional_gain": 0.3,
             "multiplier.integral_gain": 0.015,
             "ensemble.members": 5,
             "ensemble.elites": 3,
@@ -208,7 +208,7 @@ DEFAULT = Preset(
     },
     tasks_on={
         "cpu": {
-            "PointGoal": {"beta": 0.75},
+            "PointGoal": {"beta": 0.7},
             "CarGoal": {"learn_first": 1},
             "DoggoGoal": DOGGO_CPU,
             "DoggoGoalOpenAI": DOGGO_CPU,

@@ -279,6 +279,15 @@ def _warning(row: Mapping[str, float]) -> str | None:
     return f"{compared} for the same policy: the model misjudges the {' and the '.join(wrong)}"
 
 
+def _summary(config: MBPPOConfig) -> str:
+    model = config.ensemble
+    return (
+        f"{config.model} model of {model.members} networks {'-'.join(map(str, model.hidden))}; "
+        f"each epoch {config.episodes} real episodes, then up to {config.passes} passes of "
+        f"{config.rollouts} rollouts of up to {config.horizon} steps"
+    )
+
+
 ALGORITHM = Algorithm(
     name="mbppo-lagrangian",
     title="MBPPO-Lagrangian",
@@ -294,5 +303,6 @@ ALGORITHM = Algorithm(
         "model error": "{model_error:.4f}",
         "passes": "{passes:.0f}",
     },
+    summary=_summary,
     warning=_warning,
 )

@@ -68,7 +68,8 @@ Init = Callable[[C, Problem, RandomKey], State]
 """`init(config, problem, key)` makes the state of one seed."""
 Update = Callable[[C, State, Batch, Measured], tuple[State, Metrics]]
 """`update(config, state, batch, measured)`; every metric is one number, or one per constraint."""
-DOGGO = {"steps_per_epoch": 60_000}
+# A quadruped must feel its joints to walk; the paper's observation leaves them out.
+DOGGO = {"steps_per_epoch": 60_000, "observation": "reference"}
 TASKS = {"DoggoGoal": DOGGO, "DoggoGoalOpenAI": DOGGO}
 """Overrides by task."""
 

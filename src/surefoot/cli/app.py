@@ -15,6 +15,7 @@ from surefoot.cli.runs import full_plan_option
 from surefoot.core.config import did_you_mean
 
 COMMANDS = {
+    "check": ("check:check", "check an environment before training on it"),
     "train": ("train:train", "train a policy on a task"),
     "resume": ("runs:resume", "resume a run, or make it longer"),
     "runs": ("runs:runs", "list runs with their state"),

@@ -20,6 +20,7 @@ class BlackBox:
     """States, records and features are observations; reward, costs and termination are learned.
 
     Any of the three may be given as a function of (observation, action, next observation) instead.
+    `known=` of `surefoot.train` makes such a model from functions of batches.
     The action is the model's input: clipped to the bounds, or one-hot.
 
     A cost is learned in two parts: the probability that a step costs, and how much it costs then.
@@ -36,12 +37,19 @@ class BlackBox:
     """Returns the costs [k], or a scalar if there is one cost."""
     termination_fn: SignalFn | None = None
     """Returns whether the episode terminates, a scalar."""
+    initial_fn: Callable[[RandomKey, int], Float[Array, "n O"]] | None = None
+    """Draws n initial observations; without it, rollouts start from recent real ones."""
 
     takes_observations = True
 
     @property
     def known(self) -> tuple[str, ...]:
-        parts = {"reward": self.reward_fn, "cost": self.cost_fn, "termination": self.termination_fn}
+        parts = {
+            "initial states": self.initial_fn,
+            "reward": self.reward_fn,
+            "cost": self.cost_fn,
+            "termination": self.termination_fn,
+        }
         return tuple(name for name, fn in parts.items() if fn is not None)
 
     @property
@@ -83,8 +91,8 @@ class BlackBox:
     def record(self, state: np.ndarray) -> np.ndarray:
         return state
 
-    def initial_records(self, key: RandomKey, n: int) -> None:
-        return None
+    def initial_records(self, key: RandomKey, n: int) -> Float[Array, "n O"] | None:
+        return None if self.initial_fn is None else self.initial_fn(key, n)
 
     def restore(self, key: RandomKey, records: Float[Array, "N O"]) -> Float[Array, "N O"]:
         return records
