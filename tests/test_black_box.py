@@ -47,7 +47,8 @@ DRIFT = MBPPOConfig(
         minibatches=4,
         kl_stop=0.03,
         actor_learning_rate=2e-3,
-        minimum_log_std=-1.6,
+        initial_log_std=-1.6,
+        minimum_log_std=-2.7,  # 0.2, as actions go from -3 to 3
         scale_costs=True,
     ),
     multiplier=MultiplierConfig(

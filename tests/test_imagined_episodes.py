@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from unittest.mock import patch
 
 import equinox as eqx
 import jax
@@ -99,16 +100,20 @@ def clock(steps, chance=0.0, cost_of=lambda age: age**2, reward_of=lambda age: 1
     return replace(PROBLEM, episode_steps=steps, model=model), ensemble, totals
 
 
-def passes(config, problem, ensemble, count):
-    """`count` passes from the beginning: for each, the state after it, and its metrics."""
+def passes(config, problem, ensemble, count, past_states=((0.0,),)):
+    """`count` passes from the beginning: for each, the state after it, and its metrics.
+
+    Nothing is learned, which saves most of the time.
+    """
     key = jax.random.key(0)
     state = eqx.tree_at(lambda s: s.ensemble, mbppo.init(config, problem, key), ensemble)
-    past = Past(jnp.zeros((1, 1)), jnp.zeros((1, 1)), jnp.int32(0))
+    past = Past(jnp.zeros((1, 1)), jnp.array(past_states), jnp.int32(len(past_states)))
+    real = RealBatch(jnp.ones(1), jnp.zeros(1), None)
     step = jax.jit(partial(mbppo.practise, config, problem))
-    for i in range(count):
-        real = RealBatch(jnp.ones(1), jnp.zeros(1), None)
-        state, _, metrics = step(state, past, real, jnp.array(i == 0), jnp.float32(1.0))
-        yield state, metrics
+    with patch.object(ppo, "update", lambda config, learner, *_: (learner, {})):
+        for i in range(count):
+            state, _, metrics = step(state, past, real, jnp.array(i == 0), jnp.float32(1.0))
+            yield state, metrics
 
 
 @pytest.mark.parametrize(("steps", "windows"), [(100, 2), (50, 1), (1000, 13)])
@@ -169,14 +174,19 @@ def test_past_states_do_not_count_as_a_beginning():
     """Half of the rollouts start from past states of age 60, whose costs differ."""
     config = replace(CONFIG, horizon=50, rollouts=56, carry=0.25, replay_share=0.5)
     problem, ensemble, (_, cost) = clock(100)
-    step = jax.jit(partial(mbppo.practise, config, problem))
-    state = mbppo.init(config, problem, jax.random.key(0))
-    state = eqx.tree_at(lambda s: s.ensemble, state, ensemble)
-    past = Past(jnp.zeros((1, 1)), jnp.full((4, 1), 60.0), jnp.int32(4))
-    for i in range(4):
-        real = RealBatch(jnp.ones(1), jnp.zeros(1), None)
-        state, _, metrics = step(state, past, real, jnp.array(i == 0), jnp.float32(1.0))
+    *_, (_, metrics) = passes(config, problem, ensemble, 4, ((60.0,),) * 4)
     assert float(metrics["imagined_cost"][0]) == pytest.approx(cost, rel=1e-4)
+
+
+def test_lambda_waits_for_a_policy_that_still_improves():
+    """The imagined reward never rises: three passes without a gain are a tenth of an epoch."""
+    config = replace(
+        CONFIG, passes=30, learn_first=1, multiplier=MultiplierConfig(learning_rate=1e-6)
+    )
+    seen = list(passes(config, *clock(100, reward_of=lambda age: 1.0)[:2], 5))
+    assert [float(metrics["waiting"]) for _, metrics in seen] == [1, 1, 1, 0, 0]
+    lam = [float(state.learner.multiplier.raw[0]) for state, _ in seen]
+    assert lam[:3] == [1.0] * 3 and 1.0 < lam[3] < lam[4]  # the cost is far above its limit
 
 
 def test_shares_of_rollouts_fit_together():

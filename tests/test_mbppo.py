@@ -28,6 +28,7 @@ from surefoot.runs.checkpoint import newest_sound
 from surefoot.runs.folder import RunFolder
 from surefoot.world.black_box import BlackBox
 from surefoot.world.ensemble import EnsembleConfig
+from surefoot.world.trust import Progress
 from toys import Drift, linear_ensemble, two_costs
 
 STEPS = 20
@@ -229,35 +230,64 @@ def test_performance_ratios_end_with_the_episode():
     assert float(mbppo_lagrangian.improvement(config, longer, *args)) == 0.0
 
 
-WRONG = {
-    "reward": {"reward_fn": lambda s, a, t: jnp.float32(100.0)},
-    "cost": {"cost_fn": lambda s, a, t: jnp.float32(50.0)},
-}
+def misjudging(**known):
+    """A model of `Drift` that has some signals wrong."""
+    return lambda env: BlackBox(1, env.cost_names, **known)
 
 
-@pytest.mark.parametrize("wrong", [("reward",), ("cost",), ("reward", "cost")])
-def test_what_the_model_misjudges_is_named(wrong):
+def test_what_the_model_misjudges_is_named():
     """Real episodes of 20 steps have a reward of about -40 and a cost of about 60."""
-    parts = {}
-    for name in wrong:
-        parts |= WRONG[name]
-    make_model = lambda env: BlackBox(1, env.cost_names, **parts)
     config = replace(OWN, steps=2 * STEPS, cost_limit=(60.0,))
-    (epoch,) = in_memory.epochs(config, Drift, make_model=make_model)
-    (row,) = epoch.metrics
-    if "reward" in wrong:
-        assert row["imagined_reward_before"] == pytest.approx(2000.0)
-    if "cost" in wrong:
-        assert row["imagined_cost_before"] == pytest.approx(1000.0)
-    assert [name for name in WRONG if row[f"{name}_mismatch"]] == list(wrong)
-    warning = ALGORITHM.warning(row)
-    for name, imagined in (("reward", 2000.0), ("cost", 1000.0)):
-        compared = f"real {name} {row[name]:.1f}, imagined {imagined:.1f}"
-        assert (compared in warning) == (name in wrong)
-    assert warning.endswith(
-        f" for the same policy: the model misjudges the {' and the '.join(wrong)}"
+    wrong = misjudging(
+        reward_fn=lambda s, a, t: jnp.float32(100.0), cost_fn=lambda s, a, t: jnp.float32(50.0)
     )
-    assert ALGORITHM.warning({**row, "reward_mismatch": 0, "cost_mismatch": 0}) is None
+    (epoch,) = in_memory.epochs(config, Drift, make_model=wrong)
+    (row,) = epoch.metrics
+    assert row["imagined_reward_before"] == pytest.approx(2000.0)
+    assert row["imagined_cost_before"] == pytest.approx(1000.0)
+    assert row["reward_mismatch"] == row["cost_mismatch"] == 1
+    row |= {"reward": -41.26, "cost": 58.0}
+    reward, cost = "real reward -41.3, imagined 2000.0", "real cost 58.0, imagined 1000.0"
+    same = "for the same policy: the model misjudges the"
+    for seen, text in (
+        ((1, 1), f"{reward}, {cost} {same} reward and the cost"),
+        ((1, 0), f"{reward} {same} reward"),
+        ((0, 1), f"{cost} {same} cost"),
+        ((0, 0), None),
+    ):
+        mismatch = dict(zip(("reward_mismatch", "cost_mismatch"), seen, strict=True))
+        assert ALGORITHM.warning({**row, **mismatch}) == text
+
+
+def test_fewer_passes_while_the_reward_is_misjudged():
+    config = replace(OWN, cost_limit=(60.0,), passes=10, adapt_passes=True, steps=3 * 2 * STEPS)
+    wrong = misjudging(reward_fn=lambda s, a, t: jnp.float32(100.0))
+    rows = [epoch.metrics[0] for epoch in in_memory.epochs(config, Drift, make_model=wrong)]
+    assert [row["passes"] for row in rows] == [10, 7, 5]
+    assert all(row["reward_mismatch"] and not row["cost_mismatch"] for row in rows)
+
+
+def test_lambda_waits_while_the_reward_rises():
+    """At most for the first epochs, and only as long as the last gain is recent."""
+    config = replace(OWN, learn_first=2, passes=30)
+    at = lambda updates, stale: mbppo_lagrangian.waits(
+        config, Progress(jnp.zeros(()), jnp.zeros(()), jnp.int32(updates), jnp.int32(stale))
+    )
+    assert at(1, 0) and at(60, 2)
+    assert not at(61, 0) and not at(1, 3)
+    config = replace(config, learn_first=0)
+    assert not at(1, 0)
+
+
+def test_observations_are_scaled_as_the_model_scales_them():
+    """By real steps: what is imagined later does not change the policy's scale."""
+    scaled = replace(OWN, ppo=replace(OWN.ppo, normalise_observations=True), passes=2)
+    (epoch,) = in_memory.epochs(replace(scaled, steps=2 * STEPS), Drift)
+    state = learned(epoch)
+    normalizer, ensemble = state.learner.normalizer, state.ensemble
+    np.testing.assert_array_equal(normalizer.mean, ensemble.input_mean[:, :1])
+    np.testing.assert_allclose(normalizer.var, np.square(ensemble.input_std[:, :1]))
+    assert 0.5 < float(normalizer.mean[0, 0]) < 1.5  # the environment's is 1
 
 
 class Huge(Drift):
