@@ -106,7 +106,7 @@ def passes(config, problem, ensemble, count):
     past = Past(jnp.zeros((1, 1)), jnp.zeros((1, 1)), jnp.int32(0))
     step = jax.jit(partial(mbppo.practise, config, problem))
     for i in range(count):
-        real = RealBatch(jnp.ones(1), None)
+        real = RealBatch(jnp.ones(1), jnp.zeros(1), None)
         state, _, metrics = step(state, past, real, jnp.array(i == 0), jnp.float32(1.0))
         yield state, metrics
 
@@ -174,7 +174,7 @@ def test_past_states_do_not_count_as_a_beginning():
     state = eqx.tree_at(lambda s: s.ensemble, state, ensemble)
     past = Past(jnp.zeros((1, 1)), jnp.full((4, 1), 60.0), jnp.int32(4))
     for i in range(4):
-        real = RealBatch(jnp.ones(1), None)
+        real = RealBatch(jnp.ones(1), jnp.zeros(1), None)
         state, _, metrics = step(state, past, real, jnp.array(i == 0), jnp.float32(1.0))
     assert float(metrics["imagined_cost"][0]) == pytest.approx(cost, rel=1e-4)
 

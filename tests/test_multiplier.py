@@ -112,6 +112,14 @@ def test_log_pi():
     np.testing.assert_allclose(values[1:], expected, rtol=1e-5)
 
 
+def test_log_pi_integrates_as_slowly_as_the_policy_learns():
+    """At a tenth of the learning rate the integral moves a tenth, the proportional part as ever."""
+    state = multiplier.init(LOG, 1)
+    cost, limit = jnp.array([np.e]), jnp.ones(1)
+    state = multiplier.update(LOG, state, cost, limit, scales(1), 0.1)
+    assert float(multiplier.value(LOG, state)[0]) == pytest.approx(0.5 * np.exp(0.01 + 0.3))
+
+
 def test_log_pi_without_costs_in_the_first_batch():
     """The cost advantages would have a deviation of an eighth of the limit, over the reward's."""
     values = run(LOG, LIMIT[None], scale=scales(2, 5.0, 1e-8))

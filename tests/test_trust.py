@@ -88,41 +88,75 @@ def test_common_luck_lets_a_tiny_improvement_be_seen():
 
 
 def test_the_ratio_over_three_batches_by_hand():
-    """Memory 0.5 and limit 4; a second constraint with real and imagined costs exchanged.
+    """Memory 0.5, limit 4, and real costs 10, 8, 3 with errors 5, 1, 3 beside imagined 4, 6, 5.
 
-    Real costs 10, 8, 3 and imagined ones 4, 6, 5: sums 10, 13, 9.5 and 4, 8, 9.
+    Sums are 10, 13, 9.5 and 4, 8, 9. With nine episodes per batch an error is at least a third of
+    the imagined cost: variances 25, 4, 9 and, in the sums, 25, 10.25, 11.5625.
     """
-    limit = jnp.array([4.0, 4.0])
-    ratio = trust.CostRatio.none(2)
-    np.testing.assert_array_equal(ratio.value(limit), [1.0, 1.0])
-    batches = [(10.0, 4.0), (8.0, 6.0), (3.0, 5.0)]
-    expected = [14 / 8, 17 / 12, 13.5 / 13]
-    for (real, imagined), value in zip(batches, expected, strict=True):
-        ratio = ratio.seen(jnp.array([real, imagined]), jnp.array([imagined, real]), 0.5)
-        np.testing.assert_allclose(ratio.value(limit), [value, 1 / value], rtol=1e-6)
-    np.testing.assert_allclose(ratio.real, [9.5, 9.0])
+    limit = jnp.array([4.0])
+    ratio = trust.CostRatio.none(1)
+    np.testing.assert_array_equal(ratio.value(limit), [1.0])
+    batches = [(10.0, 5.0, 4.0), (8.0, 1.0, 6.0), (3.0, 3.0, 5.0)]
+    expected = [(14, 8, 25.0), (17, 12, 10.25), (13.5, 13, 11.5625)]
+    for batch, (real, imagined, variance) in zip(batches, expected, strict=True):
+        cost, error, seen = (jnp.array([x]) for x in batch)
+        ratio = ratio.seen(cost, error, seen, 9, 0.5)
+        certainty = 1 / (1 + 2 * variance / real**2)
+        np.testing.assert_allclose(ratio.value(limit), [(real / imagined) ** certainty], rtol=1e-5)
 
 
 def test_without_memory_only_the_last_batch_counts():
-    ratio = trust.CostRatio.none(1).seen(jnp.array([50.0]), jnp.array([0.0]), 0.0)
-    ratio = ratio.seen(jnp.array([7.0]), jnp.array([4.0]), 0.0)
-    np.testing.assert_allclose(ratio.value(jnp.array([1.0])), [8 / 5])
+    one = lambda x: jnp.array([x])
+    earlier = trust.CostRatio.none(1).seen(one(50.0), one(1.0), one(0.0), 4, 0.0)
+    for ratio in (trust.CostRatio.none(1), earlier):
+        ratio = ratio.seen(one(7.0), one(0.0), one(4.0), 4, 0.0)
+        np.testing.assert_allclose(ratio.value(one(1.0)), [1.6 ** (1 / (1 + 8 / 64))], rtol=1e-5)
 
 
 @pytest.mark.parametrize(
-    ("real", "imagined", "limit", "value"),
+    ("real", "error", "imagined", "limit", "least", "most"),
     [
-        (0.0, 0.0, 5.0, 1.0),
-        (5.0, 0.0, 5.0, 2.0),  # a cost that was not imagined at all is no infinity
-        (0.0, 5.0, 5.0, 0.5),
-        (3.0, 1.0, 0.0, 2.0),  # a limit of 0 is no unit
-        (900.0, 300.0, 1.0, 901 / 301),  # far from the limit the data decide
+        (0.0, 0.0, 0.0, 5.0, 1.0, 1.0),
+        (5.0, 0.0, 0.0, 5.0, 2.0, 2.0),  # a cost that was not imagined at all is no infinity
+        (3.0, 0.0, 0.0, 0.0, 4.0, 4.0),  # a limit of 0 is no unit
+        (900.0, 9.0, 300.0, 1.0, 2.5, 901 / 301),  # sure, and far from the limit
+        (10.0, 1e4, 5.0, 5.0, 1.0, 1.001),  # anything could be true
+        (0.0, 0.0, 10.0, 5.0, 0.4, 0.9),  # a few cheap episodes are not sure
     ],
 )
-def test_the_ratio_of_one_batch(real, imagined, limit, value):
+def test_the_ratio_of_one_batch(real, error, imagined, limit, least, most):
     one = lambda x: jnp.array([x])
-    ratio = trust.CostRatio.none(1).seen(one(real), one(imagined), 0.8)
-    np.testing.assert_allclose(ratio.value(one(limit)), [value], rtol=1e-6)
+    ratio = trust.CostRatio.none(1).seen(one(real), one(error), one(imagined), 3, 0.8)
+    assert least - 1e-6 <= float(ratio.value(one(limit))[0]) <= most + 1e-6
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_progress_is_a_gain_of_five_percent(sign):
+    """Rewards of constant value, then better ones, of which a tenth enters at once."""
+    progress, stale = trust.Progress.none(), []
+    better = 20.0 if sign > 0 else -4.0
+    for reward in [sign * 10.0] * 4 + [better] * 10:
+        progress = progress.seen(jnp.float32(reward))
+        stale.append(int(progress.stale))
+    assert stale[:5] == [0, 1, 2, 3, 0]  # 11 after 10, and -9.4 after -10, are gains
+    smoothed = sign * 10.0
+    for _ in range(10):
+        smoothed = 0.9 * smoothed + 0.1 * better
+    assert float(progress.smoothed) == pytest.approx(smoothed, rel=1e-5)
+    assert int(progress.updates) == 14
+
+
+def test_worse_rewards_are_no_progress():
+    progress = trust.Progress.none()
+    for reward in (10.0, 8.0, 6.0, 10.2):
+        progress = progress.seen(jnp.float32(reward))
+    assert (float(progress.best), int(progress.stale)) == (10.0, 3)
+
+
+def test_fewer_passes_while_the_reward_is_misjudged():
+    passes = np.array([100.0, 100.0, 11.0, 50.0])
+    wrong = np.array([True, False, True, False])
+    np.testing.assert_allclose(trust.next_passes(passes, wrong, 100), [70.0, 100.0, 10.0, 70.0])
 
 
 def totals(values, survived, window, windows, last_share=1.0):

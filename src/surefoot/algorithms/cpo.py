@@ -138,4 +138,5 @@ ALGORITHM = on_policy.algorithm(
     init,
     update,
     remedy="a smaller cpo.critic_learning_rate or cpo.normalise_observations",
+    learner="cpo",
 )

@@ -3,12 +3,15 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from surefoot.algorithms.algorithm import CostLimit, DatasetSteps, Preset
+from surefoot.algorithms.algorithm import CostLimit, DatasetSteps, Overrides, Preset, Shape
 from surefoot.core.config import Count, NonNegativeInt, Positive, Range, Share, check
+from surefoot.envs.task import BLACK_BOX
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
 from surefoot.world.ensemble import EnsembleConfig
 
+SMALL = 8
+"""Numbers in observation and action up to which a small model suffices."""
 Ratio = Annotated[float, Range(above=0, most=1)]
 
 
@@ -52,6 +55,8 @@ class MBPPOConfig:
     """Epochs, at most, in which lambda waits while the imagined reward still rises quickly."""
     gate: Literal["none", "reward", "lagrangian"] = "reward"
     """What the performance ratio compares; none practises for all passes."""
+    adapt_passes: bool = False
+    """Take fewer passes after epochs in which imagined and real reward disagreed."""
     pr_threshold: Ratio = 0.66
     """Practice continues while this share of the elites agrees that it helps."""
     pr_rollouts: Count = 64
@@ -105,6 +110,33 @@ DOGGO = {
 }
 DOGGO_CPU = {"rollouts": 768, "passes": 60}
 DOGGO_GPU = {"rollouts": 1536, "passes": 100}
+
+
+def fit_to(shape: Shape, device: str) -> Overrides:
+    """Settings for an environment of which nothing is known."""
+    steps = shape.episode_steps
+    common = {
+        "model": BLACK_BOX,
+        # About 2,000 real steps per epoch: new data matter more than more practice.
+        "episodes": min(10, max(2, round(2_000 / steps))),
+        "steps": min(60_000, max(10_000, 60 * steps)),
+        "ppo.normalise_observations": True,
+        "adapt_passes": True,
+    }
+    if device != "cpu" or shape.observation_size + shape.action_size <= SMALL:
+        return common
+    # A small model is exploited. A large one is slow, so it is practised on less, and half of the
+    # rollouts start where the data are.
+    return common | {
+        "passes": 40,
+        "replay_share": 0.5,
+        "final_rate": 0.3,
+        "multiplier.integral_gain": 0.03,
+        "ensemble.hidden": (200, 200, 200),
+        "ensemble.max_steps": 2000,
+    }
+
+
 DEFAULT = Preset(
     # Whole episodes are imagined between few real ones. What matters most (docs/results): a low
     # multiplier at the start, so that the robot learns to drive before it learns to avoid; rollouts
@@ -140,10 +172,9 @@ DEFAULT = Preset(
             "ppo.epochs": 2,
             "ppo.critic_epochs": 1,
             "ppo.minibatches": 32,
-            "learn_first": 1,
-            "multiplier.initial": 0.25,
-            "multiplier.proportional_gain": 0.5,
-            "multiplier.integral_gain": 0.02,
+            "multiplier.initial": 0.5,
+            "multiplier.proportional_gain": 0.3,
+            "multiplier.integral_gain": 0.015,
             "ensemble.members": 5,
             "ensemble.elites": 3,
             "ensemble.hidden": (64, 64),
@@ -177,11 +208,13 @@ DEFAULT = Preset(
     },
     tasks_on={
         "cpu": {
-            "PointGoal": {"beta": 0.8},
+            "PointGoal": {"beta": 0.7},
+            "CarGoal": {"learn_first": 1},
             "DoggoGoal": DOGGO_CPU,
             "DoggoGoalOpenAI": DOGGO_CPU,
-            "RCCar": {"beta": 0.8},
+            "RCCar": {"beta": 0.8, "learn_first": 1},
         },
         "gpu": {"DoggoGoal": DOGGO_GPU, "DoggoGoalOpenAI": DOGGO_GPU},
     },
+    black_box=fit_to,
 )

@@ -59,8 +59,10 @@ class RealBatch(eqx.Module):
 
     cost: Float[Array, " k"]
     """Mean cost of an episode."""
+    cost_error: Float[Array, " k"]
+    """Its standard error."""
     segments: Batch | None
-    """Segments of H steps to mix into the first pass of an epoch; of weight 0 if none fits."""
+    """Segments as long as rollouts, for the first pass of an epoch; of weight 0 if none fits."""
 
 
 def init(config: MBPPOConfig, problem: Problem, key: RandomKey) -> State:
@@ -74,6 +76,19 @@ def init(config: MBPPOConfig, problem: Problem, key: RandomKey) -> State:
     states = model.restore(key, jnp.zeros((config.rollouts, model.record_size)))
     imagined = ImaginedEpisodes(states, jnp.full(config.rollouts, -1, jnp.int32))
     return State(learner, ensemble, imagined, trust.CostRatio.none(k), trust.Progress.none(), key)
+
+
+def scale_observations(problem: Problem, state: State) -> State:
+    """Scale the policy's observations as the model scales them: by all real steps so far.
+
+    Imagined observations would let the scale drift with the policy.
+    """
+    if state.learner.normalizer is None or not problem.task_model.takes_observations:
+        return state
+    size, ensemble = problem.observation_size, state.ensemble
+    mean, std = ensemble.input_mean[:size], ensemble.input_std[:size]
+    where = lambda s: (s.learner.normalizer.mean, s.learner.normalizer.var)
+    return eqx.tree_at(where, state, (mean, jnp.square(std)))
 
 
 def starting_states(
@@ -158,7 +173,7 @@ def practise(
     limit = jnp.asarray(config.cost_limit, cost.dtype)
     ratio = state.ratio
     if config.anchor:
-        seen = ratio.seen(real.cost, cost, config.ratio_memory)
+        seen = ratio.seen(real.cost, real.cost_error, cost, config.episodes, config.ratio_memory)
         ratio = jax.tree.map(lambda new, old: jnp.where(first, new, old), seen, ratio)
         estimate = cost * ratio.value(limit)
     else:
@@ -176,7 +191,8 @@ def practise(
         lam = multiplier.value(config.multiplier, moved)
     # Lines 9 and 11 to 15: K steps on the policy and the critics.
     learner, metrics = ppo.update(config.ppo, old, rows, lam, update_key, rate)
-    learner = observe(learner, batch)
+    if not problem.task_model.takes_observations:
+        learner = observe(learner, batch)
     # Lines 16 and 5: is the policy better in enough of the elites? If not, undo its update.
     keep, pr = jnp.array(True), jnp.array(jnp.nan)
     if config.gate != "none":
@@ -243,10 +259,11 @@ def improvement(
     state_key, roll_key = jax.random.split(key)
     states = starting_states(config, problem, past, config.pr_rollouts, state_key)
     world = problem.world(state.ensemble)
-    discount = config.ppo.gamma ** jnp.arange(config.pr_horizon)[:, None]
+    length = min(config.pr_horizon, problem.episode_steps)
+    discount = config.ppo.gamma ** jnp.arange(length)[:, None]
 
     def score(learner: Learner, member: Array) -> Array:
-        rollout, _ = imagine(world, learner.sample, states, config.pr_horizon, roll_key, member)
+        rollout, _ = imagine(world, learner.sample, states, length, roll_key, member)
         value = rollout.reward
         if config.gate == "lagrangian":
             value = value - rollout.cost @ lam

@@ -58,6 +58,8 @@ class MBPPOTrainer:
             shared=(4, 5),
             in_turn=config.gate != "none",
         )
+        self._scale = over_seeds(partial(mbppo.scale_observations, problem), many)
+        self._budget = np.full(many, config.passes, np.float32)
         self._compiled: Future | None = None
 
     def actor(self, done: int, rngs: Generators) -> Actor:
@@ -72,7 +74,7 @@ class MBPPOTrainer:
             self._data.add(experience)
             past = self._past(experience)
             self._episodes = episode_statistics(self.problem, experience)
-            self._real = real_batch(config, experience, self._episodes, number)
+            self._real = real_batch(config, self.problem, experience, self._episodes, number)
             rate = jnp.float32(1 - (1 - config.final_rate) * number / max(1, self._epochs - 1))
             if self._compiled is None:  # compile a pass while the model fits
                 self._compiled = _compile_aside(
@@ -80,6 +82,8 @@ class MBPPOTrainer:
                     jnp.array(True), rate,
                 )  # fmt: skip
             self.state, self._fitted = self._data.fit(self.state)
+            if config.ppo.normalise_observations:
+                self.state = self._scale(self.state)
         with phases("practise"):
             self._practise(self._compiled.result(), past, rate)
 
@@ -95,17 +99,22 @@ class MBPPOTrainer:
         self, one_pass: Callable[..., tuple[State, Array, Metrics]], past: Past, rate: Array
     ) -> None:
         """Line 5: passes until the performance ratio stops every seed, or the maximum."""
-        many = len(self.problem.seeds)
+        many, config = len(self.problem.seeds), self.config
         active, self._passes = jnp.ones(many, bool), np.zeros(many, int)
         state, first, last = self.state, None, None
-        for i in range(self.config.passes):
+        for i in range(config.passes):
+            if config.adapt_passes:
+                active = active & jnp.asarray(i < np.round(self._budget))
+                if i >= np.round(self._budget).max():
+                    break
             before = active
             state, active, now = one_pass(active, state, past, self._real, jnp.array(i == 0), rate)
             # For seeds that have stopped, the last pass they took part in is reported.
             last = now if last is None else choose(before, now, last)
             first = last if first is None else first
-            if self.config.gate == "none":
-                self._passes += 1  # without waiting for the device
+            if config.gate == "none":
+                # Without waiting for the device.
+                self._passes += i < np.round(self._budget)
                 continue
             self._passes += np.asarray(active)
             if not np.asarray(active).any():
@@ -120,6 +129,11 @@ class MBPPOTrainer:
         cost_mismatch = trust.mismatched(seen.cost, seen.cost_error, first["imagined_cost"], limit)
         reward = first["imagined_reward"]
         larger = np.maximum(np.abs(seen.reward), np.abs(reward))
+        reward_mismatch = np.asarray(
+            trust.mismatched(seen.reward, seen.reward_error, reward, larger)
+        )
+        if self.config.adapt_passes:
+            self._budget = trust.next_passes(self._budget, reward_mismatch, self.config.passes)
         price = jax.vmap(partial(multiplier.value, self.config.multiplier))
         return {
             "imagined_reward_before": reward,
@@ -136,9 +150,7 @@ class MBPPOTrainer:
             "entropy": last["entropy"],
             "cost_ratio": jax.vmap(partial(CostRatio.value, limit=limit))(self.state.ratio),
             "cost_mismatch": np.any(cost_mismatch, -1).astype(int),
-            "reward_mismatch": np.asarray(
-                trust.mismatched(seen.reward, seen.reward_error, reward, larger)
-            ).astype(int),
+            "reward_mismatch": reward_mismatch.astype(int),
         }
 
     def finite_parts(self) -> dict[str, Tree]:
@@ -164,10 +176,12 @@ class MBPPOTrainer:
         )
 
     def snapshot(self) -> dict[str, Tree]:
-        return {"state": self.state, "dataset": self._data.dataset.snapshot()}
+        dataset = self._data.dataset.snapshot()
+        return {"state": self.state, "passes": self._budget, "dataset": dataset}
 
     def restore(self, saved: Saved, steps: int, data: bool = True) -> None:
         self.state = saved.like("state", self.state)
+        self._budget = saved.like("passes", self._budget)
         if data:
             self._data.dataset.restore(saved.part("dataset"), steps)
 
@@ -198,20 +212,23 @@ def episode_statistics(problem: Problem, experience: Experience) -> EpisodeStati
 
 
 def real_batch(
-    config: MBPPOConfig, experience: Experience, seen: EpisodeStatistics, number: int
+    config: MBPPOConfig,
+    problem: Problem,
+    experience: Experience,
+    seen: EpisodeStatistics,
+    number: int,
 ) -> RealBatch:
     """The real batch of epoch `number`, of all seeds."""
     width = round(config.real_share * config.rollouts)
+    length = mbppo.horizon(config, problem)
     segments = None
-    if width and experience.reward.shape[1] >= config.horizon:
+    if width:
         parts = [
-            _segments(
-                experience, s, config.horizon, width, np.random.default_rng([seed, 2, number])
-            )
+            _segments(experience, s, length, width, np.random.default_rng([seed, 2, number]))
             for s, seed in enumerate(experience.seeds)
         ]
         segments = jax.tree.map(lambda *x: np.stack(x), *parts)
-    return RealBatch(seen.cost, segments)  # type: ignore[arg-type]
+    return RealBatch(seen.cost, seen.cost_error, segments)  # type: ignore[arg-type]
 
 
 def _segments(
@@ -262,6 +279,15 @@ def _warning(row: Mapping[str, float]) -> str | None:
     return f"{compared} for the same policy: the model misjudges the {' and the '.join(wrong)}"
 
 
+def _summary(config: MBPPOConfig) -> str:
+    model = config.ensemble
+    return (
+        f"{config.model} model of {model.members} networks {'-'.join(map(str, model.hidden))}; "
+        f"each epoch {config.episodes} real episodes, then up to {config.passes} passes of "
+        f"{config.rollouts} rollouts of up to {config.horizon} steps"
+    )
+
+
 ALGORITHM = Algorithm(
     name="mbppo-lagrangian",
     title="MBPPO-Lagrangian",
@@ -277,5 +303,6 @@ ALGORITHM = Algorithm(
         "model error": "{model_error:.4f}",
         "passes": "{passes:.0f}",
     },
+    summary=_summary,
     warning=_warning,
 )

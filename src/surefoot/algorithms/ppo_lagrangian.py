@@ -81,13 +81,16 @@ _BOTH = on_policy.algorithm(
     init,
     update,
     remedy="a smaller ppo.actor_learning_rate or ppo.normalise_observations",
+    learner="ppo",
 )
 ALGORITHM = replace(_BOTH, check=_check_constrained)
 PPO = replace(
     _BOTH,
     name="ppo",
     title="PPO",
-    presets={"default": Preset({"constrained": False}, tasks=TASKS)},
+    presets={
+        "default": Preset({"constrained": False}, tasks=TASKS, black_box=on_policy.scaled("ppo"))
+    },
     keeps_limit=lambda config: False,
     check=_check_unconstrained,
 )

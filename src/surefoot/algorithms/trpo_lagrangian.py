@@ -83,4 +83,5 @@ ALGORITHM = on_policy.algorithm(
     init,
     update,
     remedy="a smaller trpo.critic_learning_rate or trpo.normalise_observations",
+    learner="trpo",
 )

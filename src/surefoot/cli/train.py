@@ -25,6 +25,7 @@ def train(argv: list[str]) -> int:
     from surefoot.envs.task import Task, find_task
     from surefoot.runs import train as runs
     from surefoot.runs.device import use_device
+    from surefoot.runs.setup import preset_config
 
     first = ArgumentParser("surefoot train", add_help=False, allow_abbrev=False)
     first.add_argument("--device", default="auto")
@@ -32,13 +33,23 @@ def train(argv: list[str]) -> int:
     first.add_argument("--preset", default="default")
     first.add_argument("--cost")
     first.add_argument("--cost-limit", nargs="*", default=())
-    given, argv = first.parse_known_args([_full_name(word) for word in argv])
+    argv = [_full_name(word) for word in argv]
+    shaping = ArgumentParser(add_help=False, allow_abbrev=False)
+    shaping.add_argument("--model")
+    shaping.add_argument("--env", nargs="*", default=())
+    shapes, _ = shaping.parse_known_args(argv)
+    given, argv = first.parse_known_args(argv)
     cost_limit = cost_limits_of(given.cost_limit)
     use_device(given.device)
     chosen, source = ALGORITHMS[given.algorithm], _task_in(argv)
     nothing: Any = None  # only help is wanted
     task = find_task(source, given.cost) if source else Task("", "", nothing)
-    config = chosen.preset(given.preset, task, jax.default_backend())
+    device = jax.default_backend()
+    if source:
+        options = options_of(shapes.env)
+        config = preset_config(chosen, given.preset, task, device, options, shapes.model)
+    else:
+        config = chosen.preset(given.preset, task, device)
     config = replace(config, cost_limit=tuple(task.cost_limits.values()))
     kind = type(config)
 

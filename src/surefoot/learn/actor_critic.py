@@ -62,9 +62,10 @@ class Batch(eqx.Module):
     `next_obs` holds the observations that critics bootstrap from, in one of two forms:
 
     - `[T, B, D]`: the observation after every step, the final one where an episode ended. Required
-      if an episode may be truncated before the last row.
+      if another episode may follow a truncated one.
     - `[1, B, D]`: the observations after the last step only. This saves memory and a pass through
-      the critics. Sufficient if episodes before the last row end only by `terminated`.
+      the critics. Sufficient if episodes before the last row end only by `terminated`, or if the
+      rows after an end repeat its final observation.
     """
 
     obs: Float[Array, "T B D"]

@@ -131,11 +131,13 @@ class Actor(eqx.Module):
     """The policy: a Gaussian with state-independent `log_std`, or a categorical without one.
 
     Gaussian actions are unbounded, and so are their log-probabilities. `ActionSpec` clips actions
-    for the environment.
+    for the environment. The network and `log_std` are in units of the action bounds.
     """
 
     network: MLP
     log_std: Float[Array, " A"] | None
+    scale: tuple[tuple[float, ...], tuple[float, ...]] = eqx.field(static=True)
+    """Centre and half width of the action bounds."""
 
     def __init__(
         self,
@@ -148,6 +150,7 @@ class Actor(eqx.Module):
         # A small last layer gives all states nearly the same centred initial action.
         self.network = MLP([obs_dim, *hidden, actions.size], key, last_gain=0.01)
         self.log_std = None if actions.discrete else jnp.full(actions.size, log_std, jnp.float32)
+        self.scale = actions.scale
 
     def heads(self, obs: Float[Array, "*batch D"]) -> Float[Array, "*batch A"]:
         """Output of the network: means, or logits of a categorical policy."""
@@ -155,7 +158,12 @@ class Actor(eqx.Module):
 
     def distribution(self, heads: Float[Array, "*batch A"]) -> Distribution:
         """The distribution with these heads and this actor's `log_std`."""
-        return Categorical(heads) if self.log_std is None else Gaussian(heads, self.log_std)
+        if self.log_std is None:
+            return Categorical(heads)
+        if not self.scale[0]:  # no bounds are known
+            return Gaussian(heads, self.log_std)
+        centre, half = map(jnp.asarray, self.scale)
+        return Gaussian(centre + half * heads, jnp.log(half) + self.log_std)
 
     def __call__(self, obs: Float[Array, "*batch D"]) -> Distribution:
         return self.distribution(self.heads(obs))

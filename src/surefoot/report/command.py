@@ -8,6 +8,7 @@ from typing import Any
 from surefoot.algorithms.algorithm import ALGORITHMS, Overrides
 from surefoot.core.config import flat
 from surefoot.envs.task import find_task
+from surefoot.runs import setup
 from surefoot.runs.info import RunInfo
 from surefoot.runs.known import IN_PYTHON
 
@@ -15,7 +16,7 @@ from surefoot.runs.known import IN_PYTHON
 def preset_config(algorithm: str, preset: str, task: str, device: str) -> Any:
     """The config of a preset, with the task's cost limits filled in."""
     made = find_task(task)
-    config = ALGORITHMS[algorithm].preset(preset, made, device)
+    config = setup.preset_config(ALGORITHMS[algorithm], preset, made, device, {})
     return replace(config, cost_limit=config.cost_limit or tuple(made.cost_limits.values()))
 
 

@@ -11,7 +11,7 @@ from surefoot.core.config import Count, NonNegative, Range, check, from_dict
 from surefoot.runs.checkpoint import Damaged
 from surefoot.runs.folder import RunFolder, Values
 
-FORMAT = 2
+FORMAT = 3
 Seed = Annotated[int, Range(least=0, most=2**32 - 1)]
 
 
@@ -90,7 +90,15 @@ def _from_format_1(values: Values) -> Values:
     }
 
 
-MIGRATIONS: dict[int, Callable[[Values], Values]] = {1: _from_format_1}
+def _from_format_2(values: Values) -> Values:
+    """Real and imagined costs were compared by their difference."""
+    config = dict(values["config"])
+    if "gap_memory" in config:
+        config["ratio_memory"] = config.pop("gap_memory")
+    return {**values, "config": config, "format": 3}
+
+
+MIGRATIONS: dict[int, Callable[[Values], Values]] = {1: _from_format_1, 2: _from_format_2}
 """From each earlier format to the next."""
 
 

@@ -6,7 +6,13 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from surefoot.algorithms.algorithm import ALGORITHMS, Algorithm, algorithm_of, register_algorithm
+from surefoot.algorithms.algorithm import (
+    ALGORITHMS,
+    Algorithm,
+    Shape,
+    algorithm_of,
+    register_algorithm,
+)
 from surefoot.algorithms.collect import uses_state
 from surefoot.algorithms.trainer import Problem
 from surefoot.core.config import changed, did_you_mean
@@ -101,7 +107,7 @@ def new_setup(
     task, parts = find_task(source, cost), read_known(known)
     chosen = algorithm_of(config) if algorithm is None else _registered(algorithm)
     if config is None:
-        config = chosen.preset(preset, task, device)
+        config = preset_config(chosen, preset, task, device, options, changes.get("model"))
     elif not isinstance(config, chosen.config):
         raise ValueError(
             f"algorithm={chosen.name!r} contradicts config={type(config).__name__}, which is for "
@@ -125,6 +131,27 @@ def new_setup(
     # A model that does not fit is reported before a folder exists.
     uses_state(env, setup.problem(env, 1).model)
     return replace(setup, notes=tuple(check_parts(parts, env)))
+
+
+def preset_config(
+    algorithm: Algorithm,
+    preset: str,
+    task: Task,
+    device: str,
+    options: Mapping[str, Any],
+    model: str | None = None,
+) -> Any:
+    """The config of a preset; if nothing of the task is known, it follows the environment's shape.
+
+    `model` is the model that a user asks for, if any.
+    """
+    shape = None
+    if not task.models or model == BLACK_BOX:
+        env = task.make(1, **options)
+        if env.max_episode_steps:  # otherwise `Setup.problem` reports it
+            size = action_spec(env.single_action_space).size
+            shape = Shape(env.single_observation_space.shape[0], size, env.max_episode_steps)
+    return algorithm.preset(preset, task, device, shape)
 
 
 def _registered(algorithm: str | Algorithm) -> Algorithm:

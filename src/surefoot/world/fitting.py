@@ -128,8 +128,9 @@ def prepare(
     # A constant target gets a tiny scale, so its predicted noise is tiny too.
     input_std = jnp.where(std[:f] < MIN_STD, 1.0, std[:f])
     target_std = jnp.maximum(std[f : f + d], MIN_STD)
-    rate = mean[f + d :]
-    base_logits = jnp.log(rate + NEVER) - jnp.log(1 - rate + NEVER)
+    # Bounds, not sums: a compiler may turn (1 - rate) + NEVER into (1 + NEVER) - rate, which is 0.
+    odds = jnp.maximum(mean[f + d :], NEVER), jnp.maximum(1 - mean[f + d :], NEVER)
+    base_logits = jnp.log(odds[0]) - jnp.log(odds[1])
     scales = (mean[:f], input_std, mean[f : f + d], target_std, base_logits)
     ensemble = eqx.tree_at(
         lambda e: (e.input_mean, e.input_std, e.target_mean, e.target_std, e.base_logits),
@@ -300,14 +301,16 @@ def fit(
 
     elites = jnp.argsort(end.best_loss)[: config.elites]
     fitted = eqx.tree_at(lambda e: (e.members, e.elites), scaled, (end.best, elites))
-    usable = jnp.isfinite(end.best_loss).any()
+    # Targets that are not finite make a column's scale so, and all of its targets NaN.
+    sound = jnp.isfinite(scaled.target_std).all()
+    usable = sound & jnp.isfinite(end.best_loss).any()
     fitted = jax.tree.map(lambda new, old: jnp.where(usable, new, old), fitted, ensemble)
     metrics = FitMetrics(
         holdout_loss=end.best_loss,
         holdout_mse=end.best_mse[elites].mean(axis=0),
         epochs=end.epochs,
         steps=end.steps,
-        finite=end.finite,
+        finite=sound & end.finite,
     )
     return fitted, metrics
 

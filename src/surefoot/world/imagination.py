@@ -42,7 +42,7 @@ class Rollout(eqx.Module):
     alive: Float[Array, "T B"]
     """1 up to and including the step that ends a rollout, 0 after it."""
     last_obs: Float[Array, "B O"]
-    """After the last step that a rollout took."""
+    """Of the final states; with a time limit, after the last step that a rollout took."""
 
     def ended(self) -> Bool[Array, "T B"]:
         """Whether each step is the last one of its rollout."""

@@ -17,6 +17,16 @@ def performance_ratio(new: Float[Array, " elites"], old: Float[Array, " elites"]
     return jnp.mean(new > old)
 
 
+def next_passes(
+    passes: Float[np.ndarray, " S"], mismatch: Bool[np.ndarray, " S"], most: int
+) -> Float[np.ndarray, " S"]:
+    """Passes of practice in the next epoch: fewer while the model misjudges the reward.
+
+    More practice in a model that is wrong exploits its errors. A tenth of the passes remains.
+    """
+    return np.clip(np.where(mismatch, 0.7, 1.4) * passes, 0.1 * most, most).astype(np.float32)
+
+
 class CostRatio(eqx.Module):
     """Real over imagined episode cost, from exponentially weighted sums over real batches.
 
@@ -27,25 +37,39 @@ class CostRatio(eqx.Module):
     """Weighted sum of real costs."""
     imagined: Float[Array, " k"]
     """Weighted sum of the costs imagined for the same policies."""
+    variance: Float[Array, " k"]
+    """Variance of the sum of real costs."""
 
     @staticmethod
     def none(k: int) -> "CostRatio":
         """The state before the first real batch."""
-        return CostRatio(jnp.zeros(k), jnp.zeros(k))
+        return CostRatio(jnp.zeros(k), jnp.zeros(k), jnp.zeros(k))
 
     def seen(
-        self, real: Float[Array, " k"], imagined: Float[Array, " k"], memory: float
+        self,
+        real: Float[Array, " k"],
+        error: Float[Array, " k"],
+        imagined: Float[Array, " k"],
+        episodes: int,
+        memory: float,
     ) -> "CostRatio":
-        """The state after another real batch."""
-        return CostRatio(memory * self.real + real, memory * self.imagined + imagined)
+        """The state after another real batch, whose mean cost has the standard error `error`."""
+        # Few episodes may all be cheap by luck: costs spread about as much as their mean.
+        variance = jnp.maximum(jnp.square(error), jnp.square(imagined) / episodes)
+        return CostRatio(
+            memory * self.real + real,
+            memory * self.imagined + imagined,
+            memory**2 * self.variance + variance,
+        )
 
     def value(self, limit: Float[Array, " k"]) -> Float[Array, " k"]:
-        """The ratio, drawn towards 1 by one limit's worth of cost on either side.
+        """The ratio, drawn towards 1 the more, the less certain the real cost is.
 
-        A batch has few episodes with widely spread costs, so one batch alone must not decide.
+        One limit's worth of cost on either side keeps small costs from deciding.
         """
         prior = jnp.where(limit > 0, limit, 1.0)
-        return (self.real + prior) / (self.imagined + prior)
+        certainty = 1 / (1 + 2 * self.variance / jnp.square(self.real + prior))
+        return ((self.real + prior) / (self.imagined + prior)) ** certainty
 
 
 class Progress(eqx.Module):

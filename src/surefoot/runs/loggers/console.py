@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from surefoot.algorithms.loop import Epoch
-from surefoot.runs.info import RunInfo, algorithm_of
+from surefoot.runs.info import RunInfo, algorithm_of, config_of
 
 LINES_SHOWN = 12
 WIDE = 100
@@ -70,6 +70,9 @@ class ConsoleLogger:
         seeds = f"{len(info.seeds)} seed{'s' * (len(info.seeds) > 1)}"
         limits = ", ".join(f"{x:g}" for x in dict.fromkeys(info.cost_limits.values()))
         self.message(f"{info.steps:,} real steps, {seeds}, cost limit {limits}")
+        with suppress(ValueError):
+            if settings := self._algorithm.summary(config_of(info, Path(info.algorithm))):
+                self.message(settings)
         if self._live:
             self._live.start()
             waiting = Text("compiling and collecting the first episodes …", "dim italic")
