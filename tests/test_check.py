@@ -229,6 +229,9 @@ def test_what_is_printed(call):
     code, out, _ = call("check", "mine.py:Undeclared", "--steps=25")
     assert code == 1 and out.endswith("training is not possible yet\n")
     assert "problem: no time limit is declared; the longest episode ended itself after 10" in out
+    code, picture, _ = call("check", "mine.py:Picture")
+    assert code == 1 and picture.startswith("Picture: 0 random steps")
+    assert "problem: observation space Box(0, 255, (64, 64, 3), uint8) holds an image" in picture
     assert "  do: give the environment an attribute max_episode_steps = 10, or wrap it in " in out
 
 
