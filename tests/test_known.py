@@ -3,6 +3,7 @@
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -297,3 +298,28 @@ def test_multi_discrete_actions_are_trained_on(file, tmp_path, algorithm):
     policy = surefoot.load(run)
     assert policy.kind == "categorical" and policy.actions == 6
     assert surefoot.evaluate(run, 2)["episodes"] == 2
+
+
+DOCUMENTED = (Path(__file__).parents[1] / "docs" / "own_environment.md").read_text()
+
+
+def test_the_documented_example(call, tmp_path, monkeypatch):
+    """Every command of the page, up to the first epoch; functions agree with the environment."""
+    (tmp_path / "cart.py").write_text(DOCUMENTED.partition("```python\n")[2].partition("```")[0])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("surefoot.runs.train.loop.begin", nothing_more)
+    commands = [
+        line.split()[1:] for line in DOCUMENTED.splitlines() if line[:13] == "    surefoot "
+    ]
+    assert [command[0] for command in commands] == ["check", *["train"] * 6]
+    for i, (name, *words) in enumerate(commands):
+        out = [] if name == "check" else ["--out", f"run{i}"]
+        code, text, err = call(name, *words, *out)
+        if name == "check":
+            assert code == 0 and "known cost   possible" in text
+            continue
+        assert "far enough" in err
+        known = RunFolder(tmp_path / out[1]).read_json("config.json")["known_from"]
+        assert len(known) == len(words[words.index("--known") + 1 :] if "--known" in words else ())
+    every = ("cost", "reward=cart.py:progress", "termination=cart.py:burnt")
+    assert setup_with(every, cost="cart.py:heat", task="cart.py:WarmCart").notes == ()
