@@ -86,7 +86,7 @@ ALGORITHM = Algorithm(
     # A quadruped must feel its joints to walk.
     presets={
         "default": Preset(
-            tasks=dict.fromkeys(("DoggoGoal", "DoggoGoalOpenAI"), {"observation": "reference"})
+            tasks={name: {"observation": "reference"} for name in ("DoggoGoal", "DoggoGoalOpenAI")}
         )
     },
     columns={"temperature": "{temperature:.3f}"},
