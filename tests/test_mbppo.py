@@ -1,6 +1,7 @@
 """MBPPO-Lagrangian in the training loop: repeatable, independent of other seeds, fault-proof."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import equinox as eqx
 import jax
@@ -21,6 +22,7 @@ from surefoot.algorithms.trainer import Problem
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved
 from surefoot.core.spaces import ActionSpec
+from surefoot.envs.task import TASKS
 from surefoot.learn import ppo
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
@@ -288,6 +290,24 @@ def test_observations_are_scaled_as_the_model_scales_them():
     np.testing.assert_array_equal(normalizer.mean, ensemble.input_mean[:, :1])
     np.testing.assert_allclose(normalizer.var, np.square(ensemble.input_std[:, :1]))
     assert 0.5 < float(normalizer.mean[0, 0]) < 1.5  # the environment's is 1
+
+
+@pytest.mark.usefixtures("optimised")
+def test_imagined_and_real_cost_of_the_rc_car_agree():
+    """The default preset with less practice: costs within the interval of 100 fresh episodes."""
+    config = ALGORITHM.preset("default", TASKS["RCCar"], "cpu")
+    config = replace(config, steps=5 * 300, cost_limit=(5.0,), rollouts=240, passes=15)
+    imagined, real = [], []
+    for before, epoch in pairwise(list(in_memory.epochs(config, "RCCar", [1]))[-3:]):
+        env = TASKS["RCCar"].make(100)
+        result = in_memory.evaluate_policy(env, before.policy, [1], 100, 77, 5.0)
+        row = epoch.metrics[0]
+        imagined.append((row["imagined_cost_before"], row["imagined_reward_before"]))
+        real.append((*result.cost_interval, result.reward))
+    (cost, reward), (low, high, real_reward) = (np.mean(x, 0) for x in (imagined, real))
+    assert low < cost < high
+    assert reward == pytest.approx(real_reward, rel=0.15)
+    assert high < 10.0  # it has learned to keep to its circle: at first the cost is 95
 
 
 class Huge(Drift):

@@ -205,7 +205,8 @@ DEFAULT = Preset(
         "CarGoal": {"steps": 30_000, "episodes": 4, "beta": 0.7},
         "DoggoGoal": DOGGO,
         "DoggoGoalOpenAI": DOGGO,
-        "RCCar": {"steps": 6_000, "episodes": 3, "carry": 0.0},
+        # Rollouts are whole episodes: costs are most likely at their beginning.
+        "RCCar": {"steps": 6_000, "episodes": 3, "carry": 0.0, "horizon": 100},
     },
     tasks_on={
         "cpu": {

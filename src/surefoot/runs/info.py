@@ -132,7 +132,8 @@ def _check_references(info: RunInfo, run: str) -> None:
     """A ValueError if code that the run refers to lies in its own folder, or is not certain."""
     cost = info.task_options.get("cost", ())
     costs = cost if isinstance(cost, list | tuple) else [cost]
-    for text in (info.task, info.algorithm, *info.loggers, *costs):
+    known = (word.partition("=")[2] for word in info.known_from)
+    for text in (info.task, info.algorithm, *info.loggers, *costs, *known):
         source = str(text).rpartition(":")[0]
         inside = os.path.realpath(source).startswith(run + os.sep)
         if source.endswith(".py") and (inside or not os.path.isabs(source)):
