@@ -82,9 +82,9 @@ def test_the_same_seed_gives_the_same_run_bit_for_bit():
 
 @pytest.mark.usefixtures("optimised")
 def test_a_seed_among_four_is_the_seed_alone():
-    config = replace(TINY, steps=2 * STEPS)
-    (together,) = epochs(config, [0, 1, 2, 3])
-    (alone,) = epochs(config, [3])
+    config = replace(OWN, steps=2 * STEPS)
+    (together,) = in_memory.epochs(config, Drift, [0, 1, 2, 3])
+    (alone,) = in_memory.epochs(config, Drift, [3])
     real = ("seed", "epoch", "steps", "episodes", "reward", "cost", "violations")
     ours, theirs = alone.metrics[0], together.metrics[3]
     for name in real:
@@ -148,13 +148,10 @@ def test_practice_that_does_not_help_is_undone_whole(monkeypatch, ratio):
     """Policy, critics, both Adams and the multiplier: all as before, or all moved on."""
     monkeypatch.setattr(mbppo_lagrangian, "improvement", lambda *_: jnp.asarray(ratio))
     config = replace(OWN, gate="reward", passes=2)
-    (before,) = in_memory.epochs(replace(config, steps=2 * STEPS), Drift)
-    _, after = in_memory.epochs(config, Drift)
-    assert [row["passes"] for row in (before.metrics[0], after.metrics[0])] == [2 * ratio] * 2
-    same = [
-        bool((a == b).all())
-        for a, b in zip(plain(learned(before).learner), plain(learned(after).learner), strict=True)
-    ]
+    both = [(epoch, plain(learned(epoch).learner)) for epoch in in_memory.epochs(config, Drift)]
+    assert [epoch.metrics[0]["passes"] for epoch, _ in both] == [2 * ratio] * 2
+    (_, before), (after, moved) = both
+    same = [bool((a == b).all()) for a, b in zip(before, moved, strict=True)]
     assert all(same) if ratio == 0 else not any(same)
     if ratio == 0:
         learner = learned(after).learner
