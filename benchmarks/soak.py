@@ -16,11 +16,17 @@ import surefoot
 
 # Share of the steps per task; the slow robots get less, so that no task takes most of the time.
 SHARES = {
-    "PointGoal": 0.8,
+    "PointGoal": 0.7,
     "RCCar": 0.12,
     "CarGoal": 0.04,
     "DoggoGoal": 0.02,
     "DoggoGoalOpenAI": 0.02,
+    "HalfCheetahVelocity": 0.04,
+    "HopperVelocity": 0.02,
+    "Walker2dVelocity": 0.015,
+    "SwimmerVelocity": 0.015,
+    "AntVelocity": 0.005,
+    "HumanoidVelocity": 0.005,
 }
 
 

@@ -13,13 +13,21 @@ PUSH, REWARD, COST = np.array([0.3, -0.2]), np.array([0.7, -0.4, 0.5]), np.array
 TASK_MODEL = BlackBox(2, terminates=False)
 
 
+def cost_of(x: np.ndarray) -> float:
+    """The cost of a step from state and action; never negative."""
+    return max(x @ COST, 0.0)
+
+
 def system(turn=TURN, reward=REWARD) -> np.ndarray:
-    """From state and action to the change of state, reward and cost."""
+    """From state and action to the change of state, reward, cost and whether there is any.
+
+    The model expects a cost at every step; `BlackBox` makes none of a negative one.
+    """
     change = np.concatenate([turn - np.eye(2), PUSH[None]])
-    return np.concatenate([change, reward[:, None], COST[:, None]], 1)
+    return np.concatenate([change, reward[:, None], COST[:, None], np.zeros((3, 1))], 1)
 
 
-def model(*matrices, std=0.0, binary=0):
-    matrices = np.stack(matrices)
-    offsets = np.zeros((len(matrices), matrices.shape[-1]))
-    return linear_ensemble(matrices, offsets, matrices.shape[-1] - binary, std)
+def model(*matrices, std=0.0):
+    """Members of which each is a `system`."""
+    offsets = np.tile([0.0, 0.0, 0.0, 0.0, 50.0], (len(matrices), 1))
+    return linear_ensemble(np.stack(matrices), offsets, 4, std)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from harness import TINY
-from linear_world import ACTIONS, COST, PUSH, REWARD, TASK_MODEL, TURN, model, system
+from linear_world import ACTIONS, PUSH, REWARD, TASK_MODEL, TURN, cost_of, model, system
 from surefoot.algorithms.trainer import Problem
 from surefoot.benchmark import imagination as benchmark_imagination
 from surefoot.benchmark import timing
@@ -18,7 +18,7 @@ from surefoot.runs.setup import new_setup
 
 def test_one_state_at_a_time_is_the_same_world():
     """All members but the elite promise nonsense."""
-    nonsense = 1e3 * np.ones((3, 4))
+    nonsense = 1e3 * np.ones((3, 5))
     ensemble = eqx.tree_at(lambda e: e.elites, model(nonsense, system(), nonsense), jnp.array([1]))
     problem = Problem((0,), 1, 20, 2, ACTIONS, ("cost",), TASK_MODEL)
     policy = SimpleNamespace(sample=lambda obs, key: obs[:, :1] - obs[:, 1:])
@@ -29,7 +29,7 @@ def test_one_state_at_a_time_is_the_same_world():
         x = np.append(s, np.clip(s[0] - s[1], -0.5, 0.5))
         s = s @ TURN + x[2] * PUSH
         np.testing.assert_allclose(now, s, atol=1e-5)
-        np.testing.assert_allclose([reward, cost[0]], [x @ REWARD, x @ COST], atol=1e-5)
+        np.testing.assert_allclose([reward, cost[0]], [x @ REWARD, cost_of(x)], atol=1e-5)
 
 
 def test_benchmark_imagination_as_a_user_types_it(call, monkeypatch):

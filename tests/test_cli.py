@@ -123,7 +123,11 @@ def test_envs_as_json(call):
     rows = json.loads(out)
     assert code == 0 and not err
     names = [row["name"] for row in rows]
-    assert names == ["PointGoal", "CarGoal", "DoggoGoal", "DoggoGoalOpenAI", "RCCar"]
+    assert names[:5] == ["PointGoal", "CarGoal", "DoggoGoal", "DoggoGoalOpenAI", "RCCar"]
+    assert names[5:] == [
+        f"{robot}Velocity"
+        for robot in ("HalfCheetah", "Hopper", "Walker2d", "Swimmer", "Ant", "Humanoid")
+    ]
     point = rows[0]
     options = {option["name"]: option for option in point["options"]}
     assert options["hazards"]["default"] == 15 and options["hazards"]["help"]

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from linear_world import ACTIONS, COST, PUSH, REWARD, TASK_MODEL, TURN, model, system
+from linear_world import ACTIONS, PUSH, REWARD, TASK_MODEL, TURN, cost_of, model, system
 from surefoot.algorithms.collect import Experience
 from surefoot.core.spaces import ActionSpec
 from surefoot.envs.navigation.goal import GoalConfig
@@ -27,7 +27,10 @@ OBSERVATION = {EgoGoalModel: "ego", PaperGoalModel: "paper"}
 def noisy_steps(std: float, n: int = 4000) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(0)
     x = rng.normal(size=(n, 3))
-    return x, x @ system() + std * rng.normal(size=(n, 4))
+    targets = x @ system()
+    targets[:, :4] += std * rng.normal(size=(n, 4))
+    targets[:, 4] = 1.0  # every step costs
+    return x, targets
 
 
 def test_a_perfect_model_is_calibrated():
@@ -80,6 +83,26 @@ def test_errors_and_losses_of_the_elites_by_hand():
     np.testing.assert_allclose(result.binary_loss, [np.mean(entropies)], rtol=1e-5)
     np.testing.assert_allclose(result.predicted_rate, [np.mean(probabilities)], rtol=1e-5)
     np.testing.assert_allclose(result.real_rate, [0.5])
+
+
+def test_missing_targets_are_left_out():
+    """Of output 3 only the first 500 targets are known, of output 1 none."""
+    inputs, targets = noisy_steps(0.1)
+    few = targets.copy()
+    few[500:, 3] = few[:, 1] = np.nan
+    result, first, whole = (
+        jax.jit(one_step)(model(system(), std=0.2), jnp.asarray(x), jnp.asarray(y))
+        for x, y in ((inputs, few), (inputs[:500], targets[:500]), (inputs, targets))
+    )
+    for name in ("rmse", "share", "loss", "calibration"):
+        got, known, others = (
+            np.concatenate([np.atleast_2d(x) for x in jax.tree.leaves(getattr(one, name))])
+            for one in (result, first, whole)
+        )
+        np.testing.assert_allclose(got[:, 3], known[:, 3], rtol=1e-4)
+        np.testing.assert_allclose(got[:, [0, 2]], others[:, [0, 2]], rtol=1e-4)
+        assert np.isnan(got[:, 1]).all()
+    np.testing.assert_allclose(result.binary_loss, whole.binary_loss)
 
 
 # Which real steps
@@ -153,7 +176,7 @@ def real_world(steps=40, places=3) -> Experience:
         for t in range(steps):
             x = np.append(s, np.clip(action[0, t, n], -0.5, 0.5))
             obs[0, t, n], after[0, t, n] = s, s @ TURN + x[2] * PUSH
-            reward[0, t, n], cost[0, t, n] = x @ REWARD, x @ COST
+            reward[0, t, n], cost[0, t, n] = x @ REWARD, cost_of(x)
             s = rng.normal(size=2) if t == 24 else after[0, t, n]
     ended = np.zeros(shape, bool)
     ended[0, 24] = True
@@ -208,7 +231,8 @@ def test_choices_are_replayed_as_choices():
     """Three choices push by 1, 10 and 100."""
     matrix = np.array([[0.0, 0.0], [1.0, 0.0], [10.0, 0.0], [100.0, 0.0]])
     still = BlackBox(1, terminates=False, cost_fn=lambda s, a, t: jnp.zeros(1))
-    pushed = eqx.tree_at(lambda e: e.input_std, model(matrix), jnp.full(4, 1e4))
+    exact = linear_ensemble(matrix[None], np.zeros((1, 2)), 2)
+    pushed = eqx.tree_at(lambda e: e.input_std, exact, jnp.full(4, 1e4))
     weights = pushed.members.weights[0] * 1e4
     pushed = eqx.tree_at(lambda e: e.members.weights[0], pushed, weights)
     taken = jnp.array([[0, 2], [2, 1], [1, 1]])
@@ -222,7 +246,7 @@ def test_choices_are_replayed_as_choices():
 def test_a_rollout_that_imagination_ends_counts_no_longer():
     """The model ends every episode at once; reality never does."""
     matrix = np.concatenate([system(), np.zeros((3, 1))], 1)
-    ending = linear_ensemble(matrix[None], np.array([[0.0] * 4 + [50.0]]), 4)
+    ending = linear_ensemble(matrix[None], np.array([[0.0] * 4 + [50.0] * 2]), 4)
     trial = tried(ending, real_world(), 5, BlackBox(2))
     assert trial.counted[0].all() and not trial.counted[1:].any()
     assert np.isnan(trial.rmse[1:]).all() and (trial.rmse[0] < 1e-5).all()
@@ -324,9 +348,10 @@ def test_names_are_as_many_as_numbers():
             assert len(set(task_model.feature_names)) == task_model.feature_size
             assert len(set(task_model.output_names)) == task_model.target_size
     assert RCCarModel(RCCarConfig()).output_names[3:] == ("forward", "left", "turn")
-    learned = BlackBox(2, ("heat",), binary_cost=True)
+    learned = BlackBox(2, ("heat", "wear"))
     assert learned.feature_names == ("observation 0", "observation 1")
-    assert learned.output_names == (*learned.feature_names, "reward", "heat", "end")
+    signals = "reward", "heat", "wear", "any heat", "any wear", "end"
+    assert learned.output_names == (*learned.feature_names, *signals)
     known = BlackBox(1, cost_fn=lambda s, a, t: a, reward_fn=lambda s, a, t: a[0], terminates=False)
     assert known.output_names == ("observation 0",)
     paper = PaperGoalModel(GoalConfig(robot="car", observation="paper")).feature_names

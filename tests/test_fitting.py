@@ -81,6 +81,87 @@ def test_loss_by_hand():
     np.testing.assert_allclose(loss, expected, rtol=1e-6)
 
 
+def test_missing_targets_add_nothing_to_the_loss():
+    """Rows 1 and 2 of `test_loss_by_hand` with one target missing each; row 3 has none at all."""
+    mean = jnp.array([[1.0, 0.0], [0.0, 0.0], [7.0, 7.0]])
+    variance = jnp.array([[4.0, 1.0], [0.25, 1.0], [1.0, 1.0]])
+    target = jnp.array([[3.0, jnp.nan, 1.0], [jnp.nan, 2.0, 0.0], [jnp.nan, jnp.nan, 1.0]])
+    logits = jnp.zeros((3, 1))
+    expected = [(1 + np.log(4)) / 2, 4 / 2, 0.0] + np.log(2)
+    np.testing.assert_allclose(
+        fitting.row_loss(mean, variance, logits, target), expected, rtol=1e-6
+    )
+    total = lambda *outputs: fitting.row_loss(*outputs, target).sum()
+    gradients = jax.grad(total, (0, 1, 2))(mean, variance, logits)
+    missing = np.isnan(np.asarray(target[:, :2]))
+    for gradient in gradients[:2]:
+        assert np.isfinite(gradient).all() and (np.asarray(gradient)[missing] == 0).all()
+
+
+def test_scales_are_those_of_targets_that_are_known():
+    x, y = data()
+    known = jnp.arange(CAPACITY) % 3 == 0
+    scaled, rows = prepare(
+        SMALL, fresh(), x, y.at[:, 1].set(jnp.where(known, y[:, 1], jnp.nan)), COUNT
+    )
+    train = ~held_out(COUNT)
+    some = np.asarray(y)[:COUNT][train & np.asarray(known)[:COUNT], 1]
+    np.testing.assert_allclose(scaled.target_mean[1], some.mean(), rtol=1e-5)
+    np.testing.assert_allclose(scaled.target_std[1], some.std(), rtol=1e-5)
+    whole, _ = prepare(SMALL, fresh(), x, y, COUNT)
+    np.testing.assert_array_equal(scaled.target_mean[0], whole.target_mean[0])
+    np.testing.assert_array_equal(scaled.base_logits, whole.base_logits)
+    share = np.isnan(np.asarray(rows.table)[:COUNT]).mean(0)
+    assert share[4] > 0.6 and (np.delete(share, 4) == 0).all()
+
+
+def test_targets_that_are_never_known_are_predicted_as_zero():
+    x, y = data()
+    scaled, _ = prepare(SMALL, fresh(), x, y.at[:, 1].set(jnp.nan), COUNT)
+    assert (float(scaled.target_mean[1]), float(scaled.target_std[1])) == (0.0, np.float32(1e-6))
+
+
+def test_missing_targets_do_not_change_the_fit_of_other_outputs():
+    """Output 1 has half of its targets, none, or others: output 0 and the event fit the same.
+
+    The hidden layer is put back after every step: outputs share no weight of the last one.
+    """
+    config = EnsembleConfig(members=2, elites=1, hidden=(16,), batch_size=180, learning_rate=1e-2)
+    x, y = data()
+    some = jnp.where(jnp.arange(CAPACITY) % 2 == 0, y[:, 1], jnp.nan)
+    results = []
+    for target in (y[:, 1], some, jnp.full(CAPACITY, jnp.nan)):
+        ensemble, rows = prepare(config, fresh(config), x, y.at[:, 1].set(target), COUNT)
+        first = ensemble.members.weights[0], ensemble.members.biases[0]
+        moments = None
+        for i in range(60):
+            key = jax.random.fold_in(jax.random.key(5), i)
+            members, moments, loss = train_epoch(config, ensemble, rows, 1, key, moments)
+            fields = lambda m: (m.weights[0], m.biases[0])
+            members = eqx.tree_at(fields, members, first)
+            ensemble = eqx.tree_at(lambda e: e.members, ensemble, members)
+        assert np.isfinite(loss).all()
+        results.append([np.asarray(z) for z in jax.jit(ens.predict_all)(ensemble, x)])
+    (mean, std, logits), *others = results
+    for one in others:
+        np.testing.assert_allclose(one[0][..., 0], mean[..., 0], rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(one[1][..., 0], std[..., 0], rtol=1e-3, atol=1e-4)
+        np.testing.assert_allclose(one[2], logits, rtol=1e-3, atol=1e-4)
+    # With half of the targets output 1 is learned all the same: their deviation is 3.
+    error = [np.sqrt(np.mean((z[0][..., 1] - np.asarray(y[:, 1])) ** 2)) for z in results]
+    assert error[0] < 2.0 and error[1] < 2.4 and error[2] > 2.8
+
+
+@pytest.mark.parametrize("label", [0.0, 1.0])
+def test_events_of_every_step_and_of_none(small_fit, label):
+    """Their probability is 1 or 0 for all purposes, and the fit is sound."""
+    x, y = data()
+    fitted, metrics = small_fit(fresh(), x, y.at[:, 2].set(label), COUNT, jax.random.key(0))
+    assert bool(metrics.finite)
+    *_, logits = jax.jit(ens.predict_all)(fitted, x)
+    assert np.abs(jax.nn.sigmoid(logits) - label).max() < 1e-6
+
+
 def test_holdout_rule():
     rule = np.asarray(fitting.is_holdout(jnp.arange(20_000), 0.1))
     np.testing.assert_array_equal(rule[:2000], held_out(2000))
@@ -234,10 +315,16 @@ def test_early_stopping_keeps_the_best_weights():
     np.testing.assert_allclose(metrics.holdout_mse, mse[fitted.elites].mean(0), rtol=1e-4)
 
 
-def test_non_finite_data_are_reported_and_leave_the_ensemble_alone(small_fit):
-    x, y = data()
+@pytest.mark.parametrize(
+    ("part", "column", "value"),
+    [("inputs", 0, np.nan), ("inputs", 1, np.inf), ("targets", 0, np.inf), ("targets", 2, np.nan)],
+)
+def test_non_finite_data_are_reported_and_leave_the_ensemble_alone(small_fit, part, column, value):
+    """Of these, only a Gaussian target may be NaN: it is missing then."""
+    rows = dict(zip(("inputs", "targets"), data(), strict=True))
+    rows[part] = rows[part].at[1, column].set(value)
     before = fresh()
-    after, metrics = small_fit(before, x, y.at[1, 0].set(jnp.nan), COUNT, jax.random.key(0))
+    after, metrics = small_fit(before, *rows.values(), COUNT, jax.random.key(0))
     assert not bool(metrics.finite)
     assert_same(after, before)
 

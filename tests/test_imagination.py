@@ -27,15 +27,17 @@ HORIZON = 12
 
 def perfect_model(rewards=(1.0,), std=0.0, elites=None):
     """One member per entry of `rewards`, the true system but for this factor on the reward."""
-    matrix = np.zeros((3, 6))  # state and action to: change of state, reward, two costs, end
+    # State and action to: change of state, reward, two costs, whether there are any, end.
+    matrix = np.zeros((3, 8))
     matrix[:2, :2] = TURN - np.eye(2)
     matrix[2, :2] = PUSH
     matrix[:, 3:5] = COST
-    matrix[0, 5] = 1e5  # a logit so steep that the end is certain, or certain not to be
+    matrix[0, 7] = 1e5  # a logit so steep that the end is certain, or certain not to be
     matrices = np.stack([matrix] * len(rewards))
     matrices[:, :, 2] = np.asarray(rewards)[:, None] * REWARD
-    offsets = np.zeros((len(rewards), 6))
-    offsets[:, 5] = -1e5 * END
+    offsets = np.zeros((len(rewards), 8))
+    offsets[:, 5:7] = 1e5  # every step costs; a negative amount is none
+    offsets[:, 7] = -1e5 * END
     return linear_ensemble(matrices, offsets, gaussian=5, std=std, elites=elites)
 
 
@@ -43,36 +45,36 @@ TASK_MODEL = BlackBox(2, cost_names=("a", "b"))
 
 
 @jax.jit
-def roll(ensemble, key, member=None, states=STARTS, noise=0.0, shift=0.0):
+def roll(ensemble, key, member=None, states=STARTS, noise=0.0, shift=0.0, left=None):
     states = jnp.asarray(states, jnp.float32)
 
     def policy(obs, key):
         means = obs @ jnp.asarray(GAIN)[:, None] + shift
         return means + noise * jax.random.normal(key, means.shape)
 
-    return imagine(
-        LearnedWorld(TASK_MODEL, ACTIONS, ensemble), policy, states, HORIZON, key, member
-    )
+    world = LearnedWorld(TASK_MODEL, ACTIONS, ensemble)
+    return imagine(world, policy, states, HORIZON, key, member, left)
 
 
-def truth():
-    """Reward [B], costs [B, 2] and length [B] of each episode, one step after another."""
-    reward, cost, length = np.zeros(6), np.zeros((6, 2)), np.zeros(6)
+def truth(left=(HORIZON,) * 6):
+    """Reward [B], costs [B, 2], length [B] and last state [B, 2] of each episode, by a loop."""
+    reward, cost, length, last = np.zeros(6), np.zeros((6, 2)), np.zeros(6, int), np.zeros((6, 2))
     for i, s in enumerate(STARTS):
-        for _ in range(HORIZON):
+        for _ in range(min(left[i], HORIZON)):
             x = np.append(s, np.clip(s @ GAIN, -0.5, 0.5))
             reward[i] += x @ REWARD
-            cost[i] += x @ COST
+            cost[i] += np.maximum(x @ COST, 0.0)
             length[i] += 1
-            if s[0] > END:
+            over = s[0] > END
+            s = last[i] = s @ TURN + x[2] * PUSH
+            if over:
                 break
-            s = s @ TURN + x[2] * PUSH
-    return reward, cost, length
+    return reward, cost, length, last
 
 
 def test_a_perfect_model_imagines_the_true_returns():
     rollout, states = roll(perfect_model(), jax.random.key(0))
-    reward, cost, length = truth()
+    reward, cost, length, _ = truth()
     assert length.min() < HORIZON == length.max()  # some end, some do not
     np.testing.assert_allclose(rollout.returns(), reward, atol=1e-4)
     np.testing.assert_allclose(rollout.cost_returns(), cost, atol=1e-4)
@@ -82,12 +84,33 @@ def test_a_perfect_model_imagines_the_true_returns():
 
 def test_what_follows_an_end_does_not_count():
     rollout, _ = roll(perfect_model(), jax.random.key(0))
-    length = np.asarray(truth()[2], int)
-    for i, n in enumerate(length):
+    for i, n in enumerate(truth()[2]):
         np.testing.assert_array_equal(rollout.alive[:, i], np.arange(HORIZON) < n)
         ends = np.flatnonzero(rollout.terminated[:, i])
         assert list(ends) == ([n - 1] if n < HORIZON else [])
     assert np.abs(np.asarray(rollout.reward)[np.asarray(rollout.alive) == 0]).max() > 0.1
+
+
+def test_rollouts_stay_where_their_time_limit_ends_them():
+    """Episodes terminate after 10, 4 and 7 steps or do not: before, with and after their limit."""
+    left = (3, HORIZON + 9, 4, HORIZON, 1, 2)
+    free, _ = roll(perfect_model(), jax.random.key(0))
+    rollout, states = roll(perfect_model(), jax.random.key(0), left=jnp.array(left))
+    reward, cost, length, last = truth(left)
+    unlimited = truth()[2]
+    assert length.tolist() == [3, 10, 4, HORIZON, 1, 2] and unlimited[5] == 7
+    np.testing.assert_allclose(rollout.returns(), reward, atol=1e-4)
+    np.testing.assert_allclose(rollout.cost_returns(), cost, atol=1e-4)
+    np.testing.assert_allclose(rollout.last_obs, last, atol=1e-4)
+    np.testing.assert_array_equal(states, rollout.last_obs)
+    for i, n in enumerate(length):
+        np.testing.assert_array_equal(rollout.alive[:, i], np.arange(HORIZON) < n)
+        np.testing.assert_array_equal(rollout.ended()[:, i], np.arange(HORIZON) == n - 1)
+        ends = np.flatnonzero(rollout.terminated[:, i])
+        assert list(ends) == ([n - 1] if n == unlimited[i] < HORIZON else [])
+        # Rows after the end show the final observation, which critics bootstrap from.
+        np.testing.assert_array_equal(rollout.obs[:n, i], free.obs[:n, i])
+        np.testing.assert_array_equal(rollout.obs[n:, i], np.tile(states[i], (HORIZON - n, 1)))
 
 
 def test_the_same_key_brings_the_same_luck():

@@ -57,7 +57,7 @@ def test_the_first_format_is_migrated():
     assert config_of(info, Path("run")) == replace(TINY["ppo"], cost_limit=(18.0,))
 
 
-@pytest.mark.parametrize("number", [0, 3, 99, "2", None])
+@pytest.mark.parametrize("number", [0, 4, 99, "2", None])
 def test_an_unknown_format_is_refused(number):
     with pytest.raises(Damaged, match=f"config.json .*format={number!r}"):
         parse_info(INFO.to_dict() | {"format": number}, Path("config.json"))

@@ -1,7 +1,9 @@
 """MBPPO-Lagrangian in the training loop: repeatable, independent of other seeds, fault-proof."""
 
 from dataclasses import replace
+from itertools import pairwise
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,19 +15,23 @@ from surefoot.algorithms import mbppo_lagrangian
 from surefoot.algorithms.experience import Episodes, Experience
 from surefoot.algorithms.loop import TrainingFault
 from surefoot.algorithms.mbppo_config import MBPPOConfig
-from surefoot.algorithms.mbppo_trainer import real_batch
+from surefoot.algorithms.mbppo_lagrangian import Past
+from surefoot.algorithms.mbppo_trainer import ALGORITHM, episode_statistics, real_batch
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.algorithms.trainer import Problem
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved
 from surefoot.core.spaces import ActionSpec
+from surefoot.envs.task import TASKS
 from surefoot.learn import ppo
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
 from surefoot.runs.checkpoint import newest_sound
 from surefoot.runs.folder import RunFolder
+from surefoot.world.black_box import BlackBox
 from surefoot.world.ensemble import EnsembleConfig
-from toys import Drift, two_costs
+from surefoot.world.trust import Progress
+from toys import Drift, linear_ensemble, two_costs
 
 STEPS = 20
 TINY = MBPPOConfig(
@@ -82,9 +88,9 @@ def test_the_same_seed_gives_the_same_run_bit_for_bit():
 
 @pytest.mark.usefixtures("optimised")
 def test_a_seed_among_four_is_the_seed_alone():
-    config = replace(TINY, steps=2 * STEPS)
-    (together,) = epochs(config, [0, 1, 2, 3])
-    (alone,) = epochs(config, [3])
+    config = replace(OWN, steps=2 * STEPS)
+    (together,) = in_memory.epochs(config, Drift, [0, 1, 2, 3])
+    (alone,) = in_memory.epochs(config, Drift, [3])
     real = ("seed", "epoch", "steps", "episodes", "reward", "cost", "violations")
     ours, theirs = alone.metrics[0], together.metrics[3]
     for name in real:
@@ -127,9 +133,9 @@ def test_real_segments_never_run_over_the_end_of_an_episode():
     )
     config = replace(TINY, horizon=horizon, rollouts=600, real_share=0.5)
     problem = Problem((0,), width, 12, 2, ActionSpec(2), ("cost",))
-    real = real_batch(config, problem, experience, 0)
+    seen = episode_statistics(problem, experience)
+    real = real_batch(config, problem, experience, seen, 0)
     np.testing.assert_allclose(real.cost, [[3.0]])
-    np.testing.assert_allclose(real.cost_error, [[np.std([1, 2, 3, 6], ddof=1) / 2]])
     assert (real.segments.weight == 1).all()
     segments = real.segments.obs[0]
     assert segments.shape == (horizon, 300, 2)
@@ -143,24 +149,165 @@ def test_real_segments_never_run_over_the_end_of_an_episode():
     np.testing.assert_array_equal(real.segments.next_obs[0, 0], segments[-1] + 100)
 
 
+def episodes(rewards, costs):
+    return Episodes(np.array(rewards), np.array(costs), np.full(len(rewards), 3))
+
+
+def test_statistics_of_real_episodes():
+    """Four episodes with two costs; one, whose error is unknown; none, only ten steps of 20."""
+    reward = np.arange(10.0).reshape(5, 2)
+    cost = np.stack([reward, 0 * reward], -1)
+    experience = Experience(
+        [0, 1, 2], *[None] * 2, np.stack([reward] * 3), np.stack([cost] * 3), *[None] * 5,
+        [
+            episodes([1.0, 3.0, 5.0, 7.0], [[1.0, 2.0], [2.0, 2.0], [3.0, 2.0], [6.0, 2.0]]),
+            episodes([-4.0], [[3.0, 0.0]]),
+            episodes([], np.zeros((0, 2))),
+        ],
+    )  # fmt: skip
+    problem = Problem((0, 1, 2), 2, 20, 2, ActionSpec(2), ("a", "b"))
+    seen = episode_statistics(problem, experience)
+    np.testing.assert_allclose(seen.reward, [4.0, -4.0, 4.5 * 20])
+    np.testing.assert_allclose(seen.cost, [[3.0, 2.0], [3.0, 0.0], [4.5 * 20, 0.0]])
+    spread = np.std([1, 3, 5, 7], ddof=1) / 2, np.std([1, 2, 3, 6], ddof=1) / 2
+    np.testing.assert_allclose(seen.reward_error, [spread[0], 4.0, 90.0], rtol=1e-6)
+    np.testing.assert_allclose(
+        seen.cost_error, [[spread[1], 0.0], [3.0, 0.0], [90.0, 0.0]], rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("horizon", [8, 80])
+def test_real_segments_are_as_long_as_rollouts(horizon):
+    """Carried rollouts of 20 steps take 7 steps each, or all 20."""
+    config = replace(OWN, steps=2 * STEPS, horizon=horizon, carry=0.5, real_share=0.34)
+    (epoch,) = in_memory.epochs(config, Drift)
+    assert np.isfinite(epoch.metrics[0]["imagined_cost"])
+
+
 @pytest.mark.parametrize("ratio", [0.0, 1.0])
-def test_practice_that_does_not_help_is_undone_whole(monkeypatch, ratio):
-    """Policy, critics, both Adams and the multiplier: all as before, or all moved on."""
+def test_practice_that_does_not_help_is_undone(monkeypatch, ratio):
+    """Policy, critics and both Adams: all as before, or all moved on. Lambda moves anyway: it
+    follows the cost of the policy that was imagined, which was not undone."""
     monkeypatch.setattr(mbppo_lagrangian, "improvement", lambda *_: jnp.asarray(ratio))
     config = replace(OWN, gate="reward", passes=2)
     (before,) = in_memory.epochs(replace(config, steps=2 * STEPS), Drift)
     _, after = in_memory.epochs(config, Drift)
     assert [row["passes"] for row in (before.metrics[0], after.metrics[0])] == [2 * ratio] * 2
-    same = [
-        bool((a == b).all())
-        for a, b in zip(plain(learned(before).learner), plain(learned(after).learner), strict=True)
-    ]
+    learners = [learned(epoch).learner for epoch in (before, after)]
+    networks = [(x.actor, x.critics, x.actor_moments, x.critic_moments) for x in learners]
+    pairs = zip(*map(plain, networks), strict=True)
+    same = [bool((a == b).all()) for a, b in pairs]
     assert all(same) if ratio == 0 else not any(same)
     if ratio == 0:
-        learner = learned(after).learner
-        np.testing.assert_array_equal(learner.multiplier.raw, [[config.multiplier.initial]])
-        moments = plain((learner.actor_moments, learner.critic_moments))
-        assert not any(np.any(m) for m in moments)
+        assert not any(np.any(m) for m in plain(networks[1][2:]))
+    prices = [config.multiplier.initial, *(float(x.multiplier.raw[0, 0]) for x in learners)]
+    assert prices[0] < prices[1] < prices[2]  # the cost is far above its limit
+    # Reported as it is after the epoch, also where the last pass was undone.
+    assert [e.metrics[0]["lambda"] for e in (before, after)] == pytest.approx(prices[1:])
+
+
+def test_performance_ratios_end_with_the_episode():
+    """What pays up to the time limit and costs more after it is an improvement.
+
+    The state counts steps; the action earns itself in the first five and loses it tenfold later.
+    """
+    config = replace(OWN, pr_horizon=30, pr_rollouts=3)
+    model = BlackBox(
+        1,
+        terminates=False,
+        reward_fn=lambda s, a, t: jnp.where(s[0] < 4.5, a[0], -10 * a[0]),
+        cost_fn=lambda s, a, t: a,
+    )
+    problem = Problem((0,), 1, 5, 1, ActionSpec(1, low=(-9.0,), high=(9.0,)), ("cost",), model)
+    state = mbppo_lagrangian.init(config, problem, jax.random.key(0))
+    counting = linear_ensemble(np.zeros((3, 2, 1)), np.ones((3, 1)), 1)
+    counting = eqx.tree_at(lambda e: e.input_std, counting, jnp.full(2, 1e6))
+    state = eqx.tree_at(lambda s: s.ensemble, state, counting)
+    last = lambda learner: learner.actor.network.biases[-1]
+    bolder = eqx.tree_at(last, state.learner, last(state.learner) + 1.0)
+    past = Past(jnp.zeros((1, 1)), jnp.zeros((1, 1)), jnp.int32(0))
+    args = state, past, bolder, jnp.zeros(1), jax.random.key(1)
+    assert float(mbppo_lagrangian.improvement(config, problem, *args)) == 1.0
+    longer = replace(problem, episode_steps=30)
+    assert float(mbppo_lagrangian.improvement(config, longer, *args)) == 0.0
+
+
+def misjudging(**known):
+    """A model of `Drift` that has some signals wrong."""
+    return lambda env: BlackBox(1, env.cost_names, **known)
+
+
+def test_what_the_model_misjudges_is_named():
+    """Real episodes of 20 steps have a reward of about -40 and a cost of about 60."""
+    config = replace(OWN, steps=2 * STEPS, cost_limit=(60.0,))
+    wrong = misjudging(
+        reward_fn=lambda s, a, t: jnp.float32(100.0), cost_fn=lambda s, a, t: jnp.float32(50.0)
+    )
+    (epoch,) = in_memory.epochs(config, Drift, make_model=wrong)
+    (row,) = epoch.metrics
+    assert row["imagined_reward_before"] == pytest.approx(2000.0)
+    assert row["imagined_cost_before"] == pytest.approx(1000.0)
+    assert row["reward_mismatch"] == row["cost_mismatch"] == 1
+    row |= {"reward": -41.26, "cost": 58.0}
+    reward, cost = "real reward -41.3, imagined 2000.0", "real cost 58.0, imagined 1000.0"
+    same = "for the same policy: the model misjudges the"
+    for seen, text in (
+        ((1, 1), f"{reward}, {cost} {same} reward and the cost"),
+        ((1, 0), f"{reward} {same} reward"),
+        ((0, 1), f"{cost} {same} cost"),
+        ((0, 0), None),
+    ):
+        mismatch = dict(zip(("reward_mismatch", "cost_mismatch"), seen, strict=True))
+        assert ALGORITHM.warning({**row, **mismatch}) == text
+
+
+def test_fewer_passes_while_the_reward_is_misjudged():
+    config = replace(OWN, cost_limit=(60.0,), passes=10, adapt_passes=True, steps=3 * 2 * STEPS)
+    wrong = misjudging(reward_fn=lambda s, a, t: jnp.float32(100.0))
+    rows = [epoch.metrics[0] for epoch in in_memory.epochs(config, Drift, make_model=wrong)]
+    assert [row["passes"] for row in rows] == [10, 7, 5]
+    assert all(row["reward_mismatch"] and not row["cost_mismatch"] for row in rows)
+
+
+def test_lambda_waits_while_the_reward_rises():
+    """At most for the first epochs, and only as long as the last gain is recent."""
+    config = replace(OWN, learn_first=2, passes=30)
+    at = lambda updates, stale: mbppo_lagrangian.waits(
+        config, Progress(jnp.zeros(()), jnp.zeros(()), jnp.int32(updates), jnp.int32(stale))
+    )
+    assert at(1, 0) and at(60, 2)
+    assert not at(61, 0) and not at(1, 3)
+    config = replace(config, learn_first=0)
+    assert not at(1, 0)
+
+
+def test_observations_are_scaled_as_the_model_scales_them():
+    """By real steps: what is imagined later does not change the policy's scale."""
+    scaled = replace(OWN, ppo=replace(OWN.ppo, normalise_observations=True), passes=2)
+    (epoch,) = in_memory.epochs(replace(scaled, steps=2 * STEPS), Drift)
+    state = learned(epoch)
+    normalizer, ensemble = state.learner.normalizer, state.ensemble
+    np.testing.assert_array_equal(normalizer.mean, ensemble.input_mean[:, :1])
+    np.testing.assert_allclose(normalizer.var, np.square(ensemble.input_std[:, :1]))
+    assert 0.5 < float(normalizer.mean[0, 0]) < 1.5  # the environment's is 1
+
+
+@pytest.mark.usefixtures("optimised")
+def test_imagined_and_real_cost_of_the_rc_car_agree():
+    """The default preset with less practice: costs within the interval of 100 fresh episodes."""
+    config = ALGORITHM.preset("default", TASKS["RCCar"], "cpu")
+    config = replace(config, steps=5 * 300, cost_limit=(5.0,), rollouts=240, passes=15)
+    imagined, real = [], []
+    for before, epoch in pairwise(list(in_memory.epochs(config, "RCCar", [1]))[-3:]):
+        env = TASKS["RCCar"].make(100)
+        result = in_memory.evaluate_policy(env, before.policy, [1], 100, 77, 5.0)
+        row = epoch.metrics[0]
+        imagined.append((row["imagined_cost_before"], row["imagined_reward_before"]))
+        real.append((*result.cost_interval, result.reward))
+    (cost, reward), (low, high, real_reward) = (np.mean(x, 0) for x in (imagined, real))
+    assert low < cost < high
+    assert reward == pytest.approx(real_reward, rel=0.15)
+    assert high < 10.0  # it has learned to keep to its circle: at first the cost is 95
 
 
 class Huge(Drift):

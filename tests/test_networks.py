@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
+from surefoot.algorithms.on_policy import numpy_policy
 from surefoot.core.spaces import ActionSpec
+from surefoot.learn import ppo
+from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.networks import (
     MLP,
     Actor,
@@ -17,6 +20,7 @@ from surefoot.learn.networks import (
     Normalizer,
     orthogonal,
 )
+from surefoot.learn.ppo import PPOConfig
 
 
 def test_mlp_is_layers_by_hand():
@@ -109,6 +113,28 @@ def test_actions_are_clipped_for_the_environment_only():
     np.testing.assert_array_equal(actions.encode(jnp.asarray(drawn)), [[-1.0, 0.5]])
 
 
+def test_policies_work_in_units_of_the_action_bounds():
+    """From 0 to 100, of 0.01 around 0, and without an upper bound; in JAX and in numpy."""
+    actions = ActionSpec(3, low=(0.0, -0.01, -1.0), high=(100.0, 0.01, np.inf))
+    assert actions.scale == ((50.0, 0.0, 0.0), (50.0, 0.01, 1.0))
+    learner = ppo.init(PPOConfig(), MultiplierConfig(), 4, actions, 1, jax.random.key(0))
+    # As after training: a last layer that is not small.
+    last = lambda s: s.actor.network.weights[-1]
+    learner = eqx.tree_at(last, learner, 100 * last(learner))
+    obs = np.random.default_rng(0).normal(size=(20, 4))
+    rows = jnp.asarray(obs, jnp.float32)
+    distribution, heads = learner.actor(rows), np.asarray(learner.actor.heads(rows))
+    mean = np.array([50.0, 0.0, 0.0]) + np.array([50.0, 0.01, 1.0]) * heads
+    np.testing.assert_allclose(distribution.mean, mean, rtol=1e-4, atol=1e-5)
+    assert np.std(distribution.mean, 0)[0] > 5
+    np.testing.assert_allclose(
+        jnp.exp(distribution.log_std), np.exp(-0.5) * np.array([50.0, 0.01, 1.0]), rtol=1e-5
+    )
+    policy = numpy_policy(jax.tree.map(lambda x: x[None], learner), actions).seed(0)
+    clipped = np.clip(mean, actions.low, actions.high)
+    np.testing.assert_allclose(policy.act(obs), clipped, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("shape", [(64, 64), (26, 64), (64, 2), (1, 5)])
 def test_orthogonal_weights(shape):
     """Also of noise whose singular values lie far apart."""
@@ -147,3 +173,19 @@ def test_normalizer_matches_numpy_over_uneven_batches():
     scaled = np.asarray(normalizer(jnp.asarray(data)))
     np.testing.assert_allclose(scaled, (data - data.mean(0)) / data.std(0), atol=2e-3)
     assert float(normalizer(jnp.array([1e6, 0.0, 0.0]))[0]) == 10.0
+
+
+def test_rows_of_weight_zero_do_not_count():
+    """Among them whole batches, whose statistics are those of no rows."""
+    rng = np.random.default_rng(0)
+    data = rng.normal(size=(3, 20, 2)).astype(np.float32)
+    keep = rng.random((3, 20)) < 0.6
+    keep[2] = False
+    wild = np.where(keep[..., None], data, 1e4).astype(np.float32)
+    normalizer = Normalizer(2)
+    for part, weight in zip(wild, keep, strict=True):
+        normalizer = normalizer.update(jnp.asarray(part), jnp.asarray(weight, jnp.float32))
+    kept = data[keep]
+    assert float(normalizer.count) == len(kept)
+    np.testing.assert_allclose(normalizer.mean, kept.mean(0), atol=1e-5)
+    np.testing.assert_allclose(normalizer.var, kept.var(0), rtol=1e-4)

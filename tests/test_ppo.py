@@ -18,10 +18,15 @@ from surefoot.learn.ppo import PPOConfig
 from toys import BANDIT_PPO
 
 SMALL = PPOConfig(hidden=(8,), epochs=3, critic_epochs=2, kl_stop=None)
-update = jax.jit(ppo.update, static_argnums=0)
 prepare = jax.jit(actor_critic.prepare, static_argnums=0)
 improve = jax.jit(ppo.improve_policy, static_argnums=0)
 fit = jax.jit(actor_critic.fit_critics, static_argnums=0)
+
+
+@partial(jax.jit, static_argnums=0)
+def update(config, learner, batch, lam, key):
+    rows, _ = actor_critic.prepare(config, learner, batch)
+    return ppo.update(config, learner, rows, lam, key)
 
 
 def make(config, *, k=1, discrete=False, steps=5, envs=4, seed=0):
@@ -63,10 +68,12 @@ def test_constrained_bandit_reaches_its_optimum():
         sample_key, update_key = jax.random.split(key)
         action = learner.sample(obs, sample_key)
         batch = Batch(obs, action, -((action[..., 0] - 2) ** 2), action, obs, over, over)
-        state = multiplier.update(prices, learner.multiplier, action.mean((0, 1)), jnp.ones(1))
+        rows, scales = actor_critic.prepare(config, learner, batch)
+        cost = action.mean((0, 1))
+        state = multiplier.update(prices, learner.multiplier, cost, jnp.ones(1), scales)
         learner = eqx.tree_at(lambda s: s.multiplier, learner, state)
         lam = multiplier.value(prices, state)
-        learner, _ = ppo.update(config, learner, batch, lam, update_key)
+        learner, _ = ppo.update(config, learner, rows, lam, update_key)
         return learner, (learner.mode(obs[0, 0])[0], lam[0])
 
     keys = jax.random.split(jax.random.key(1), 400)
@@ -92,7 +99,7 @@ def test_discrete_policy_finds_the_paying_arm():
     def one_round(learner, key):
         action = learner.sample(obs, key)
         batch = Batch(obs, action, (action == 2) * 1.0, jnp.zeros((1, 64, 0)), obs, over, over)
-        return ppo.update(config, learner, batch, jnp.zeros(0), key)
+        return update(config, learner, batch, jnp.zeros(0), key)
 
     keys = jax.random.split(jax.random.key(1), 60)
     learner, _ = jax.jit(lambda s: jax.lax.scan(one_round, s, keys))(learner)
@@ -133,7 +140,7 @@ def test_kl_stop_ends_the_policy(minibatches):
         SMALL, epochs=30, minibatches=minibatches, actor_learning_rate=1e-2, clip=0.9
     )
     learner, batch = make(free, envs=40)
-    rows, lam, key = prepare(SMALL, learner, batch), jnp.ones(1), jax.random.key(3)
+    (rows, _), lam, key = prepare(SMALL, learner, batch), jnp.ones(1), jax.random.key(3)
     _, metrics = improve(free, learner, rows, lam, key)
     assert int(metrics["actor_steps"]) == 30 * minibatches
     assert float(metrics["kl"]) > 0.05
@@ -151,14 +158,24 @@ def test_kl_stop_ends_the_policy(minibatches):
 def test_nothing_but_networks_and_moments_changes():
     config = dataclasses.replace(SMALL, normalise_observations=True)
     learner, batch = make(config)
-    learner = actor_critic.observe(learner, 5 + 2 * batch.obs)
+    learner = actor_critic.observe(learner, dataclasses.replace(batch, obs=5 + 2 * batch.obs))
     new, _ = update(config, learner, batch, jnp.ones(1), jax.random.key(0))
     assert_same(new.multiplier, learner.multiplier)
     assert_same(new.normalizer, learner.normalizer)
     scaled = np.asarray(learner.scaled(5 + 2 * batch.obs))
     np.testing.assert_allclose(scaled.mean((0, 1)), 0, atol=1e-5)
     plain, _ = make(SMALL)
-    assert actor_critic.observe(plain, batch.obs) is plain
+    assert actor_critic.observe(plain, batch) is plain
+
+
+def test_observations_after_an_end_do_not_enter_the_statistics():
+    learner, batch = make(dataclasses.replace(SMALL, normalise_observations=True))
+    alive = jnp.ones((5, 4)).at[2:, 1].set(0.0)
+    obs = jnp.where(alive[..., None] > 0, batch.obs, 1e3)
+    learner = actor_critic.observe(learner, dataclasses.replace(batch, obs=obs, weight=alive))
+    kept = np.asarray(batch.obs)[np.asarray(alive) > 0]
+    np.testing.assert_allclose(learner.normalizer.mean, kept.mean(0), atol=1e-5)
+    assert float(learner.normalizer.count) == 17
 
 
 def test_last_observations_are_enough_without_ends_inside():
@@ -173,7 +190,7 @@ def test_last_observations_are_enough_without_ends_inside():
     after = np.asarray(learner.critics(every))[..., 1]
     delta = np.asarray(batch.cost)[..., 0] + 0.99 * after - values
     advantage = sum((0.99 * 0.95) ** i * delta[i] for i in range(5))
-    targets = np.asarray(prepare(SMALL, learner, batch).targets).reshape(5, 4, 2)
+    targets = np.asarray(prepare(SMALL, learner, batch)[0].targets).reshape(5, 4, 2)
     np.testing.assert_allclose(targets[0, :, 1], advantage + values[0], atol=1e-4)
 
 
@@ -188,6 +205,8 @@ def test_rows_of_weight_zero_teach_nothing():
     )
     a, b = (update(SMALL, learner, x, jnp.ones(1), jax.random.key(0))[0] for x in (batch, wild))
     assert_same(a, b, atol=1e-6)
+    a_scales, b_scales = (prepare(SMALL, learner, x)[1] for x in (batch, wild))
+    assert_same(a_scales, b_scales, rtol=1e-5)
     kept = jnp.array([0, 2, 3])
     few = jax.tree.map(lambda x: x[:, kept], eqx.tree_at(lambda b: b.weight, batch, None))
     c, _ = update(SMALL, learner, few, jnp.ones(1), jax.random.key(0))
@@ -202,7 +221,7 @@ def test_deviation_never_falls_below_its_floor():
     # Only the mean action pays, so the policy wants to be certain.
     reward = -jnp.sum(batch.action**2, -1)
     batch = eqx.tree_at(lambda b: b.reward, batch, reward)
-    rows = prepare(SMALL, learner, batch)
+    rows, _ = prepare(SMALL, learner, batch)
     learner, _ = improve(config, learner, rows, jnp.zeros(1), jax.random.key(0))
     np.testing.assert_allclose(learner.actor.log_std, -0.6, atol=1e-6)
 
@@ -210,7 +229,7 @@ def test_deviation_never_falls_below_its_floor():
 def test_entropy_bonus_raises_the_deviation():
     config = dataclasses.replace(SMALL, epochs=20, entropy_coefficient=100.0)
     learner, batch = make(config)
-    rows = prepare(SMALL, learner, batch)
+    rows, _ = prepare(SMALL, learner, batch)
     new, metrics = improve(config, learner, rows, jnp.zeros(1), jax.random.key(0))
     assert np.all(np.asarray(new.actor.log_std) > -0.5 + 19 * 3e-4)
     assert float(metrics["entropy"]) > float(learner.actor(batch.obs[0, 0]).entropy())
@@ -219,7 +238,7 @@ def test_entropy_bonus_raises_the_deviation():
 def test_gradient_norm_is_cut():
     config = dataclasses.replace(SMALL, critic_epochs=1, max_grad_norm=1e-3)
     learner, batch = make(config)
-    new, _ = fit(config, learner, prepare(SMALL, learner, batch), jax.random.key(0))
+    new, _ = fit(config, learner, prepare(SMALL, learner, batch)[0], jax.random.key(0))
     moment = jax.tree.leaves(new.critic_moments[1][0].mu)
     norm = np.sqrt(sum(float(jnp.sum(m**2)) for m in moment))
     assert norm == pytest.approx(0.1 * 1e-3, rel=1e-3)  # Adam keeps (1 - 0.9) of the first gradient
@@ -231,7 +250,7 @@ def test_over_seeds_as_alone():
     pairs = [make(config, seed=s) for s in (0, 1)]
     keys, lam = jax.random.split(jax.random.key(5)), jnp.ones((2, 1))
     learners, batches = jax.tree.map(lambda *x: jnp.stack(x), *pairs)
-    many, metrics = jax.jit(jax.vmap(partial(ppo.update, config)))(learners, batches, lam, keys)
+    many, metrics = jax.vmap(partial(update, config))(learners, batches, lam, keys)
     for i, (learner, batch) in enumerate(pairs):
         alone, alone_metrics = update(config, learner, batch, lam[i], keys[i])
         assert_same(jax.tree.map(lambda x, i=i: x[i], many), alone, atol=1e-4)

@@ -8,7 +8,7 @@ import pytest
 
 import surefoot
 from in_memory import new_training
-from surefoot.algorithms.algorithm import ALGORITHMS, algorithm_of
+from surefoot.algorithms.algorithm import ALGORITHMS, Shape, algorithm_of
 from surefoot.algorithms.collect import Collector
 from surefoot.algorithms.cpo import CPOConfig
 from surefoot.algorithms.mbppo_config import MBPPOConfig
@@ -27,35 +27,36 @@ from toys import Drift, two_costs
 OWN = "a user's own"
 
 
-def preset(algorithm, task, device="cpu", name="default"):
+def preset(algorithm, task, device="cpu", name="default", shape=None):
     chosen = find_task(Drift) if task == OWN else TASKS[task]
-    return ALGORITHMS[algorithm].preset(name, chosen, device)
+    return ALGORITHMS[algorithm].preset(name, chosen, device, shape)
 
 
 MBPPO = {
-    # task: steps, episodes, rollouts, passes, beta, final_rate, maximum of the multiplier
-    ("PointGoal", "cpu"): (13_500, 3, 576, 100, 0.8, 0.08, 0.7),
-    ("PointGoal", "gpu"): (24_000, 2, 2040, 300, 0.65, 1.0, None),
-    ("CarGoal", "cpu"): (30_000, 4, 576, 100, 0.7, 0.08, 0.7),
-    ("CarGoal", "gpu"): (30_000, 4, 2040, 300, 0.7, 1.0, None),
-    ("DoggoGoal", "cpu"): (144_000, 24, 768, 60, 0.7, 0.08, 0.7),
-    ("DoggoGoalOpenAI", "gpu"): (144_000, 24, 1536, 100, 0.7, 1.0, None),
-    ("RCCar", "cpu"): (6_000, 3, 576, 100, 0.8, 0.08, 0.7),
-    ("RCCar", "gpu"): (6_000, 3, 2040, 300, 0.65, 1.0, None),
-    (OWN, "cpu"): (13_500, 3, 576, 100, 0.6, 0.08, None),
-    (OWN, "gpu"): (24_000, 2, 2040, 300, 0.65, 1.0, None),
+    # task: steps, episodes, rollouts, passes, beta, final_rate, epochs to learn first
+    ("PointGoal", "cpu"): (13_500, 3, 576, 100, 0.7, 0.08, 0),
+    ("PointGoal", "gpu"): (24_000, 2, 2040, 300, 0.65, 1.0, 0),
+    ("CarGoal", "cpu"): (30_000, 4, 576, 100, 0.7, 0.08, 1),
+    ("CarGoal", "gpu"): (30_000, 4, 2040, 300, 0.7, 1.0, 0),
+    ("DoggoGoal", "cpu"): (144_000, 24, 768, 60, 0.7, 0.08, 8),
+    ("DoggoGoalOpenAI", "gpu"): (144_000, 24, 1536, 100, 0.7, 1.0, 8),
+    ("RCCar", "cpu"): (6_000, 3, 576, 100, 0.8, 0.08, 1),
+    ("RCCar", "gpu"): (6_000, 3, 2040, 300, 0.65, 1.0, 0),
 }
 
 
 @pytest.mark.parametrize(("task", "device"), MBPPO)
 def test_the_default_preset_of_mbppo(task, device):
     c = preset("mbppo-lagrangian", task, device)
-    numbers = c.steps, c.episodes, c.rollouts, c.passes, c.beta, c.final_rate, c.multiplier.maximum
+    numbers = c.steps, c.episodes, c.rollouts, c.passes, c.beta, c.final_rate, c.learn_first
     assert numbers == MBPPO[task, device]
-    assert c.model == ("black-box" if task == OWN else "ego")
+    assert c.model == "ego"
     doggo, small = task.startswith("Doggo"), device == "cpu"
-    assert (c.horizon, c.carry, c.replay_share) == ((100, 0.0, 0.5) if doggo else (80, 0.25, 0.0))
-    assert (c.anchor, c.gap_memory, c.gate, c.real_share) == (True, 0.8, "none", 0.0)
+    rollouts = {"DoggoGoal": (100, 0.0, 0.5), "RCCar": (100, 0.0, 0.0)}
+    expected = rollouts.get(task.removesuffix("OpenAI"), (80, 0.25, 0.0))
+    assert (c.horizon, c.carry, c.replay_share) == expected
+    assert (c.anchor, c.ratio_memory, c.gate, c.real_share) == (True, 0.8, "none", 0.0)
+    assert not c.adapt_passes and not c.ppo.normalise_observations
     assert c.ppo.hidden == ((128, 128) if doggo else PPOConfig().hidden)
     assert c.ppo.minimum_log_std == (-1.0 if doggo else -1.6)
     rates = c.ppo.actor_learning_rate, c.ppo.critic_learning_rate
@@ -66,18 +67,45 @@ def test_the_default_preset_of_mbppo(task, device):
         0.97, 0.2, 0.02, True,
     )  # fmt: skip
     assert c.ppo.value_targets == "gae"
-    assert (c.multiplier.kind, c.multiplier.initial) == ("softplus", 0.07)
-    assert c.multiplier.learning_rate == (0.02 if small else 0.006)
+    # Without a maximum, any limit can be enforced.
+    assert (c.multiplier.kind, c.multiplier.initial, c.multiplier.maximum) == ("log-pi", 0.5, None)
+    gains = c.multiplier.proportional_gain, c.multiplier.integral_gain
+    assert gains == (0.3, 0.015 if small else 0.007)
     networks = c.ensemble.members, c.ensemble.elites, c.ensemble.hidden, c.ensemble.max_steps
     hidden = (64, 64) if small and not doggo else (200,) * 4
     most = 3000 if doggo else 1000 if small else 2000
     assert networks == ((5, 3) if small else (8, 6)) + (hidden, most)
 
 
+@pytest.mark.parametrize(
+    ("shape", "steps", "episodes"),
+    [
+        (Shape(4, 2, 500), 30_000, 4),
+        (Shape(1, 1, 20), 10_000, 10),  # short episodes: ten of them, and a least number of steps
+        (Shape(17, 6, 1000), 60_000, 2),
+        (Shape(17, 6, 5000), 60_000, 2),
+    ],
+)
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_the_preset_of_mbppo_follows_an_unknown_environments_shape(shape, steps, episodes, device):
+    c = preset("mbppo-lagrangian", OWN, device, shape=shape)
+    assert (c.model, c.steps, c.episodes) == ("black-box", steps, episodes)
+    assert c.ppo.normalise_observations and c.adapt_passes
+    # On a CPU, a large environment gets a larger model and less practice on it.
+    large = device == "cpu" and shape.observation_size > 4
+    assert (c.replay_share, c.ensemble.hidden == (200, 200, 200)) == (
+        (0.5, True) if large else (0.0, False)
+    )
+    assert c.passes == (40 if large else 100 if device == "cpu" else 300)
+    assert preset("mbppo-lagrangian", OWN, device, "paper", shape) == MBPPOConfig(model="black-box")
+
+
 def test_the_paper_preset_of_mbppo_is_the_config_itself():
     for task in TASKS:
         for device in ("cpu", "gpu"):
-            assert preset("mbppo-lagrangian", task, device, "paper") == MBPPOConfig()
+            model = "paper" if "paper" in TASKS[task].models else "black-box"
+            expected = MBPPOConfig(model=model)
+            assert preset("mbppo-lagrangian", task, device, "paper") == expected
     own = preset("mbppo-lagrangian", OWN, name="paper")
     assert own == MBPPOConfig(model="black-box")
     c = MBPPOConfig()
@@ -114,17 +142,26 @@ def test_the_presets_of_safe_loop():
 
 @pytest.mark.parametrize("algorithm", ["ppo-lagrangian", "ppo", "trpo-lagrangian", "cpo", "sac"])
 def test_the_presets_of_model_free_algorithms(algorithm):
-    """Those of safety-starter-agents; Doggo's epochs are twice as long."""
+    """Those of safety-starter-agents; Doggo feels its joints, in epochs twice as long."""
     config = ALGORITHMS[algorithm].config()
     if algorithm == "ppo":
         config = replace(config, constrained=False)
-    longer = config if algorithm == "sac" else replace(config, steps_per_epoch=60_000)
+    steps = {} if algorithm == "sac" else {"steps_per_epoch": 60_000}
+    longer = replace(config, observation="reference", **steps)
     for task in (*TASKS, OWN):
         for device in ("cpu", "gpu"):
             doggo = task.startswith("Doggo")
             assert preset(algorithm, task, device) == (longer if doggo else config)
     if algorithm != "sac":
         assert (config.steps, config.steps_per_epoch) == (2_000_000, 30_000)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo-lagrangian", "ppo", "trpo-lagrangian", "cpo"])
+def test_observations_of_unknown_environments_are_scaled(algorithm):
+    plain, scaled = (preset(algorithm, OWN, shape=shape) for shape in (None, Shape(3, 1, 20)))
+    names = {n for n, x in flat(scaled).items() if x != flat(plain)[n]}
+    learner = "ppo" if "ppo" in algorithm else algorithm.split("-")[0]
+    assert names == {f"{learner}.normalise_observations"}
 
 
 def test_an_unknown_preset_is_refused(call):
@@ -144,7 +181,8 @@ def test_every_algorithm_is_known_by_its_config():
         algorithm = algorithm_of(config)
         assert algorithm.name == name
         assert algorithm.uses_model == hasattr(config, "model") != hasattr(config, "observation")
-    assert preset("cpo", "DoggoGoal") == CPOConfig(steps_per_epoch=60_000)
+    doggo = CPOConfig(steps_per_epoch=60_000, observation="reference")
+    assert preset("cpo", "DoggoGoal") == doggo
     with pytest.raises(ValueError, match="must be one of CPOConfig"):
         algorithm_of(PPOConfig())
 

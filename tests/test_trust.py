@@ -1,4 +1,4 @@
-"""How far practice is trusted: the performance ratio in models set by hand, and the cost gap."""
+"""How far practice is trusted: performance ratios in models set by hand, and totals of episodes."""
 
 from functools import partial
 
@@ -87,36 +87,134 @@ def test_common_luck_lets_a_tiny_improvement_be_seen():
     assert (np.asarray(result) == 1.0).all()
 
 
-def test_the_gap_over_three_batches_by_hand():
-    """Memory 0.5; gaps 6, 2, -2 with errors 2, 1, 0.5, and a second constraint alike but negated.
+def test_the_ratio_over_three_batches_by_hand():
+    """Memory 0.5, limit 4, and real costs 10, 8, 3 with errors 5, 1, 3 beside imagined 4, 6, 5.
 
-    totals 6, 5, 0.5; variances 4, 2, 0.75; weights 1, 1.5, 1.75; so means 6, 10/3, 2/7 and
-    errors 2, sqrt(2) / 1.5, sqrt(0.75) / 1.75.
+    Sums are 10, 13, 9.5 and 4, 8, 9. With nine episodes per batch an error is at least a third of
+    the imagined cost: variances 25, 4, 9 and, in the sums, 25, 10.25, 11.5625.
     """
-    gap = trust.CostBias.none(2)
-    np.testing.assert_array_equal(gap.value(), [0.0, 0.0])
-    batches = [(10.0, 2.0, 4.0), (8.0, 1.0, 6.0), (3.0, 0.5, 5.0)]
-    expected = [4.0, 10 / 3 - 2**0.5 / 1.5, 0.0]
-    for (real, error, imagined), value in zip(batches, expected, strict=True):
-        pair = jnp.array([real, imagined]), jnp.array([error, error]), jnp.array([imagined, real])
-        gap = gap.seen(*pair, 0.5)
-        np.testing.assert_allclose(gap.value(), [value, -value], atol=1e-6)
-    assert float(gap.weight) == 1.75
-    np.testing.assert_allclose(gap.total, [0.5, -0.5])
-    np.testing.assert_allclose(gap.variance, [0.75, 0.75])
+    limit = jnp.array([4.0])
+    ratio = trust.CostRatio.none(1)
+    np.testing.assert_array_equal(ratio.value(limit), [1.0])
+    batches = [(10.0, 5.0, 4.0), (8.0, 1.0, 6.0), (3.0, 3.0, 5.0)]
+    expected = [(14, 8, 25.0), (17, 12, 10.25), (13.5, 13, 11.5625)]
+    for batch, (real, imagined, variance) in zip(batches, expected, strict=True):
+        cost, error, seen = (jnp.array([x]) for x in batch)
+        ratio = ratio.seen(cost, error, seen, 9, 0.5)
+        certainty = 1 / (1 + 2 * variance / real**2)
+        np.testing.assert_allclose(ratio.value(limit), [(real / imagined) ** certainty], rtol=1e-5)
 
 
 def test_without_memory_only_the_last_batch_counts():
-    gap = trust.CostBias.none(1).seen(jnp.array([50.0]), jnp.array([1.0]), jnp.array([0.0]), 0.0)
-    gap = gap.seen(jnp.array([7.0]), jnp.array([1.0]), jnp.array([4.0]), 0.0)
-    np.testing.assert_allclose(gap.value(), [2.0])
+    one = lambda x: jnp.array([x])
+    earlier = trust.CostRatio.none(1).seen(one(50.0), one(1.0), one(0.0), 4, 0.0)
+    for ratio in (trust.CostRatio.none(1), earlier):
+        ratio = ratio.seen(one(7.0), one(0.0), one(4.0), 4, 0.0)
+        np.testing.assert_allclose(ratio.value(one(1.0)), [1.6 ** (1 / (1 + 8 / 64))], rtol=1e-5)
 
 
-def test_costs_are_put_right_by_the_gap_and_never_negative():
-    gap = trust.CostBias.none(2).seen(
-        jnp.array([12.0, 1.0]), jnp.array([1.0, 1.0]), jnp.array([8.0, 9.0]), 0.0
+@pytest.mark.parametrize(
+    ("real", "error", "imagined", "limit", "least", "most"),
+    [
+        (0.0, 0.0, 0.0, 5.0, 1.0, 1.0),
+        (5.0, 0.0, 0.0, 5.0, 2.0, 2.0),  # a cost that was not imagined at all is no infinity
+        (3.0, 0.0, 0.0, 0.0, 4.0, 4.0),  # a limit of 0 is no unit
+        (900.0, 9.0, 300.0, 1.0, 2.5, 901 / 301),  # sure, and far from the limit
+        (10.0, 1e4, 5.0, 5.0, 1.0, 1.001),  # anything could be true
+        (0.0, 0.0, 10.0, 5.0, 0.4, 0.9),  # a few cheap episodes are not sure
+    ],
+)
+def test_the_ratio_of_one_batch(real, error, imagined, limit, least, most):
+    one = lambda x: jnp.array([x])
+    ratio = trust.CostRatio.none(1).seen(one(real), one(error), one(imagined), 3, 0.8)
+    assert least - 1e-6 <= float(ratio.value(one(limit))[0]) <= most + 1e-6
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_progress_is_a_gain_of_five_percent(sign):
+    """Rewards of constant value, then better ones, of which a tenth enters at once."""
+    progress, stale = trust.Progress.none(), []
+    better = 20.0 if sign > 0 else -4.0
+    for reward in [sign * 10.0] * 4 + [better] * 10:
+        progress = progress.seen(jnp.float32(reward))
+        stale.append(int(progress.stale))
+    assert stale[:5] == [0, 1, 2, 3, 0]  # 11 after 10, and -9.4 after -10, are gains
+    smoothed = sign * 10.0
+    for _ in range(10):
+        smoothed = 0.9 * smoothed + 0.1 * better
+    assert float(progress.smoothed) == pytest.approx(smoothed, rel=1e-5)
+    assert int(progress.updates) == 14
+
+
+def test_worse_rewards_are_no_progress():
+    progress = trust.Progress.none()
+    for reward in (10.0, 8.0, 6.0, 10.2):
+        progress = progress.seen(jnp.float32(reward))
+    assert (float(progress.best), int(progress.stale)) == (10.0, 3)
+
+
+def test_fewer_passes_while_the_reward_is_misjudged():
+    passes = np.array([100.0, 100.0, 36.0, 50.0])
+    wrong = np.array([True, False, True, False])
+    np.testing.assert_allclose(trust.next_passes(passes, wrong, 100), [80.0, 100.0, 100 / 3, 62.5])
+
+
+def totals(values, survived, window, windows, last_share=1.0):
+    values = jnp.asarray(values, jnp.float32).reshape(len(survived), -1)
+    result = trust.episode_totals(
+        values, jnp.asarray(survived), jnp.asarray(window), windows, last_share
     )
-    np.testing.assert_allclose(trust.cost_estimate(jnp.array([10.0, 5.0]), gap), [13.0, 0.0])
+    return np.asarray(result)
+
+
+def test_totals_without_termination_are_sums_over_windows():
+    """Two totals at once; window 0 has three rollouts, the others one or two."""
+    values = [[1, 10], [2, 10], [3, 40], [5, 0], [7, 1], [9, 3]]
+    got = totals(values, [True] * 6, [0, 0, 0, 1, 2, 2], 3)
+    np.testing.assert_allclose(got, [2 + 5 + 8, 20 + 0 + 2])
+
+
+def test_totals_with_termination_weigh_windows_by_survival():
+    """Window 0: half survive, mean 4. Window 1: a third survive, mean 6. Window 2: mean 12."""
+    values = [2, 6, 3, 6, 9, 12]
+    survived = [True, False, True, False, False, False]
+    got = totals(values, survived, [0, 0, 1, 1, 1, 2], 3)
+    np.testing.assert_allclose(got, [4 + 6 / 2 + 12 / 6], rtol=1e-6)
+
+
+def test_totals_of_a_constant_chance_to_end():
+    """Cost 1 a step and a chance of 1 % to end at each, 1,000 steps, seen in windows of 50."""
+    stay, length, many = 0.99, 50, 20
+    within = (1 - stay**length) / (1 - stay)  # expected steps of a window
+    n = 4000
+    rng = np.random.default_rng(0)
+    lengths = rng.geometric(1 - stay, n)
+    values, survived = np.minimum(lengths, length), lengths > length
+    assert values.mean() == pytest.approx(within, rel=0.02)
+    truth = (1 - stay**1000) / (1 - stay)
+    for window in (np.zeros(n, int), rng.integers(0, many, n), np.full(n, -1)):
+        assert totals(values, survived, window, many)[0] == pytest.approx(truth, rel=0.05)
+    # Without survival, the mean of a window would count for all of them: 8 times as much.
+    assert many * values.mean() > 7 * truth
+
+
+def test_windows_without_rollouts_take_the_mean_of_all():
+    """Windows 1 and 3 are empty: the mean of all is 6, and all but one of four survive."""
+    got = totals([2, 4, 8, 10], [True, True, True, False], [0, 0, 2, 2], 4)
+    np.testing.assert_allclose(got, [3 + 6 + 0.75 * 9 + 0.75 * 0.5 * 6])
+
+
+def test_a_shorter_last_window():
+    """Its own rollouts are as long as it is; others are cut to its share."""
+    assert totals([4, 3], [True, True], [0, 1], 2, 0.75) == pytest.approx(4 + 3)
+    assert totals([4, 4], [True, True], [0, 0], 3, 0.75) == pytest.approx(4 + 4 + 3)
+
+
+def test_rollouts_of_unknown_windows_count_only_in_the_mean_of_all():
+    got = totals([2, 100, 6], [True, False, True], [0, -1, 1], 2)
+    np.testing.assert_allclose(got, [2 + 6])
+    got = totals([2, 100], [True, False], [0, -1], 2)
+    np.testing.assert_allclose(got, [2 + 51])
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 from gymnasium.spaces import Box, Discrete
 from scipy.optimize import linprog
+from scipy.stats import norm
 
 from surefoot.envs.gym.adapters import adapt
 from surefoot.learn.ppo import PPOConfig
@@ -118,6 +119,38 @@ class TwoState(gym.Env):
             b_eq=start.ravel(),
         )
         return -found.fun
+
+
+class Mortal(gym.Env):
+    """A chance s ~ N(0, 1) at every step: to take it pays 2 + s, costs 1 and shortens the episode.
+
+    An episode ends with a probability of 2 % per step, 6 % if the chance is taken. All that a
+    policy can do is to take the best ones, a share p of all. Then reward, cost and length per
+    episode are those per step, r(p), p and 1, over 0.02 + 0.04 p; the time limit hardly matters.
+    """
+
+    observation_space = Box(-np.inf, np.inf, (1,), np.float64)
+    action_space = Discrete(2)
+    max_episode_steps = 200
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.t, self.s = 0, self.np_random.normal()
+        return np.array([self.s]), {}
+
+    def step(self, action):
+        taken = int(action)
+        reward, ends = taken * (2.0 + self.s), self.np_random.random() < 0.02 + 0.04 * taken
+        self.t, self.s = self.t + 1, self.np_random.normal()
+        truncated = self.t == self.max_episode_steps
+        return np.array([self.s]), reward, bool(ends), truncated, {"cost": float(taken)}
+
+    @staticmethod
+    def optimum(limit: float) -> float:
+        """The best episode reward at a cost of `limit`."""
+        share = 0.02 * limit / (1 - 0.04 * limit)
+        per_step = 2 * share + norm.pdf(norm.isf(share))
+        return per_step / (0.02 + 0.04 * share)
 
 
 class Script(gym.Env):

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from surefoot.envs.task import register_task as register_task
     from surefoot.runs.loggers import Logger as Logger
     from surefoot.runs.loggers import register_logger as register_logger
+    from surefoot.use.check import check as check
     from surefoot.use.evaluate import evaluate as evaluate
     from surefoot.use.run import load as load
 
@@ -33,6 +34,7 @@ _PUBLIC = {
     "register_algorithm": "surefoot.algorithms.algorithm",
     "Logger": "surefoot.runs.loggers",
     "register_logger": "surefoot.runs.loggers",
+    "check": "surefoot.use.check",
     "train": "surefoot.api",
     "resume": "surefoot.api",
     "diagnose": "surefoot.api",
@@ -42,8 +44,8 @@ _PUBLIC = {
 }
 
 __all__ = [  # noqa: RUF022 - in the order of use
-    "make", "Task", "register_task", "adapt", "train", "resume", "evaluate", "diagnose", "load",
-    "Policy", "Algorithm", "register_algorithm", "Logger", "register_logger", "__version__",
+    "make", "Task", "register_task", "adapt", "check", "train", "resume", "evaluate", "diagnose",
+    "load", "Policy", "Algorithm", "register_algorithm", "Logger", "register_logger", "__version__",
 ]  # fmt: skip
 
 

@@ -22,7 +22,10 @@ def learning_curve(run: str | Path) -> Path:
     folder = RunFolder(Path(run))
     info = read_info(folder)
     title = f"{info.task_name}, {info.algorithm} ({info.preset})"
-    return draw_curve(folder.read_metrics(), info.cost_limit, title, folder.path / "curve.png")
+    result = folder.read_json("result.json") if (folder.path / "result.json").exists() else {}
+    path = folder.path / "curve.png"
+    rows = folder.read_metrics()
+    return draw_curve(rows, info.cost_limit, title, path, result.get("evaluation"))
 
 
 def _with_curve(function: Callable[P, Path]) -> Callable[P, Path]:

@@ -52,10 +52,10 @@ def update(
 ) -> tuple[State, dict[str, Array]]:
     """One gradient step on E[log pi * (reward advantage - lambda * cost advantage)]."""
     key, sub = jax.random.split(state.key)
+    rows, scales = prepare(config.learner, state.learner, batch)
     learner, lam = on_policy.follow_cost(
-        config.multiplier, state.learner, measured.cost, config.cost_limit
+        config.multiplier, state.learner, measured.cost, config.cost_limit, scales
     )
-    rows = prepare(config.learner, learner, batch)
 
     def objective(actor):
         log_prob = actor(rows.obs).log_prob(rows.action)

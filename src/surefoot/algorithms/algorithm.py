@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Generic, Protocol, TypeVar
+from typing import Annotated, Generic, NamedTuple, Protocol, TypeVar
 
 from surefoot.algorithms.trainer import Problem, Trainer
 from surefoot.core.config import NonNegative, Range, changed, check_choice
@@ -31,18 +31,29 @@ Overrides = Mapping[str, object]
 """Settings by dotted name, such as {"ppo.clip": 0.1}."""
 
 
+class Shape(NamedTuple):
+    """What an environment looks like from outside."""
+
+    observation_size: int
+    action_size: int
+    """Length of an action, or the number of choices."""
+    episode_steps: int
+
+
 @dataclass(frozen=True)
 class Preset:
     """Overrides of a config's defaults: for all tasks, by device, and by task.
 
     Later ones win: `settings`, then `devices[device]`, then `tasks[task]`, then
-    `tasks_on[device][task]`, then the task's own (`Task.presets`).
+    `tasks_on[device][task]`, then `black_box(shape, device)` where no model of the task is known,
+    then the task's own (`Task.presets`).
     """
 
     settings: Overrides = field(default_factory=dict)
     devices: Mapping[str, Overrides] = field(default_factory=dict)
     tasks: Mapping[str, Overrides] = field(default_factory=dict)
     tasks_on: Mapping[str, Mapping[str, Overrides]] = field(default_factory=dict)
+    black_box: Callable[[Shape, str], Overrides] = lambda shape, device: {}
 
     def of(self, task: str, device: str) -> dict[str, object]:
         """All overrides for a task on a device."""
@@ -85,18 +96,25 @@ class Algorithm(Generic[C]):
     """Whether it plans every real step, so that its policy alone is not what was trained."""
     keeps_limit: Callable[[C], bool] = lambda config: True
     """Whether a config keeps the cost limit, or only reports by it."""
-    columns: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, str | Callable[[Mapping[str, float]], str]] = field(default_factory=dict)
     """Columns of the progress table beside reward and cost: title to format of the metrics."""
+    summary: Callable[[C], str] = lambda config: ""
+    """The settings that matter most, shown when training starts."""
     warning: Callable[[Mapping[str, float]], str | None] = lambda row: None
     """A warning to show with a row of metrics, if there is reason for one."""
     check: Callable[[C], None] = lambda config: None
     """Raises a ValueError if a config contradicts the algorithm."""
 
-    def preset(self, name: str, task: Task, device: str) -> C:
-        """The config of the preset `name` for a task on a device (cpu or gpu)."""
+    def preset(self, name: str, task: Task, device: str, shape: Shape | None = None) -> C:
+        """The config of the preset `name` for a task on a device (cpu or gpu).
+
+        With a `shape`, the environment is a black box of that shape.
+        """
         check_choice("preset", name, self.presets)
         device = "cpu" if device == "cpu" else "gpu"
         overrides = self.presets[name].of(task.name, device)
+        if shape is not None:
+            overrides |= self.presets[name].black_box(shape, device)
         if name == "default":
             overrides |= task.presets.get(self.name, {})
         config = changed(self.config(), overrides)

@@ -56,14 +56,14 @@ def update(
     key, sub = jax.random.split(state.key)
     # Per step, which is what the surrogate of the cost is measured in.
     excess = (measured.cost[0] - config.cost_limit[0]) / measured.length
-    rows = prepare(config.cpo, state.learner, batch)
+    rows, _ = prepare(config.cpo, state.learner, batch)
     half = halves(*batch.reward.shape) if config.signal_scaling else None
     actor, metrics = improve(config.cpo, state.learner.actor, rows, excess, half)
     # Per episode; comparing it with the next epoch's cost shows how far to trust the batch.
     metrics["expected_cost_change"] *= measured.length
     learner = eqx.tree_at(lambda s: s.actor, state.learner, actor)
     learner, critic_metrics = fit_critics(config.cpo, learner, rows, sub)
-    learner = observe(learner, batch.obs)
+    learner = observe(learner, batch)
     return State(learner, key), {**metrics, **critic_metrics}
 
 
@@ -138,4 +138,5 @@ ALGORITHM = on_policy.algorithm(
     init,
     update,
     remedy="a smaller cpo.critic_learning_rate or cpo.normalise_observations",
+    learner="cpo",
 )

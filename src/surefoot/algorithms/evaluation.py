@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from scipy.special import stdtrit
 
 from surefoot.algorithms.collect import Actor, Collector, Generators
 from surefoot.algorithms.experience import Experience, worst_constraint
@@ -47,6 +48,9 @@ class Evaluation:
     reward_std: float | None = None
     """Over seeds, if there are several."""
     cost_std: float | None = None
+    reward_interval: tuple[float, float] | None = None
+    """95 % interval of the mean: over seeds if there are several, else over episodes."""
+    cost_interval: tuple[float, float] | None = None
 
     def to_dict(self) -> dict[str, object]:
         """Plain values; what is None or empty is left out."""
@@ -131,7 +135,18 @@ def _summarise(
         rows,
         spread("reward"),
         spread("cost"),
+        _interval(reward),
+        _interval(cost[..., worst]),
     )
+
+
+def _interval(values: np.ndarray) -> tuple[float, float] | None:
+    """Student's 95 % interval of the mean of values [S, n]; None if there is one value only."""
+    units = values.mean(1) if len(values) > 1 else values[0]
+    if len(units) < 2:
+        return None
+    half = stdtrit(len(units) - 1, 0.975) * units.std(ddof=1) / np.sqrt(len(units))
+    return float(units.mean() - half), float(units.mean() + half)
 
 
 def _first_episodes(experience: Experience) -> tuple[np.ndarray, np.ndarray]:

@@ -56,12 +56,6 @@ class Episodes:
     def mean_cost(self) -> np.ndarray:
         return self.cost.mean(0)
 
-    def cost_error(self) -> np.ndarray:
-        """Standard error of the mean cost, [k]; of one episode, the cost itself."""
-        if len(self.cost) < 2:
-            return self.cost.sum(0)
-        return self.cost.std(0, ddof=1) / np.sqrt(len(self.cost))
-
 
 def joined(parts: Sequence[Experience]) -> Experience:
     """Several rounds as one; records are left out."""

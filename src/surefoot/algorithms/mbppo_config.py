@@ -3,12 +3,15 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from surefoot.algorithms.algorithm import CostLimit, DatasetSteps, Preset
-from surefoot.core.config import Count, Positive, Range, Share, check
+from surefoot.algorithms.algorithm import CostLimit, DatasetSteps, Overrides, Preset, Shape
+from surefoot.core.config import Count, NonNegativeInt, Positive, Range, Share, check
+from surefoot.envs.task import BLACK_BOX
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
 from surefoot.world.ensemble import EnsembleConfig
 
+SMALL = 8
+"""Numbers in observation and action up to which a small model suffices."""
 Ratio = Annotated[float, Range(above=0, most=1)]
 
 
@@ -44,12 +47,16 @@ class MBPPOConfig:
     beta: Positive = 0.02
     """The multiplier aims at beta times the limit."""
     anchor: bool = False
-    """Compare the cost of whole episodes with the limit, corrected by the bias seen in the last
-    real batch; otherwise the cost of H imagined steps, as in the paper."""
-    gap_memory: Share = 0.0
-    """Share of the earlier cost bias that is kept."""
+    """Compare the cost of whole episodes with the limit, corrected by the ratio of real to imagined
+    cost; otherwise the cost of H imagined steps, as in the paper."""
+    ratio_memory: Share = 0.0
+    """Share of earlier real batches in that ratio."""
+    learn_first: NonNegativeInt = 0
+    """Epochs, at most, in which lambda waits while the imagined reward still rises quickly."""
     gate: Literal["none", "reward", "lagrangian"] = "reward"
     """What the performance ratio compares; none practises for all passes."""
+    adapt_passes: bool = False
+    """Take fewer passes after epochs in which imagined and real reward disagreed."""
     pr_threshold: Ratio = 0.66
     """Practice continues while this share of the elites agrees that it helps."""
     pr_rollouts: Count = 64
@@ -68,8 +75,17 @@ class MBPPOConfig:
         """Number of rollouts that continue from pass to pass."""
         return round(self.carry * self.rollouts)
 
+    @property
+    def replayed(self) -> int:
+        """Number of rollouts that start from past real states."""
+        return round(self.replay_share * self.rollouts)
+
     def __post_init__(self) -> None:
         check(self)
+        if self.carried + self.replayed > self.rollouts:
+            raise ValueError(
+                f"carry={self.carry} and replay_share={self.replay_share} must add up to at most 1"
+            )
         elites = self.ensemble.elites
         if self.rollouts % elites:
             near = -(-self.rollouts // elites) * elites
@@ -79,9 +95,6 @@ class MBPPOConfig:
             )
 
 
-GOAL_CPU = {"beta": 0.8, "multiplier.maximum": 0.7}
-"""On a CPU there are few passes: the multiplier must rise fast, and a cap keeps it from
-overshooting. The cap was measured on these tasks only."""
 DOGGO = {
     # Walking takes more data. Rollouts from past states include a fallen robot.
     "steps": 144_000,
@@ -89,14 +102,42 @@ DOGGO = {
     "beta": 0.7,
     "horizon": 100,
     "carry": 0.0,
+    "learn_first": 8,
     "replay_share": 0.5,
     "ppo.hidden": (128, 128),
     "ppo.minimum_log_std": -1.0,
     "ensemble.hidden": (200, 200, 200, 200),
     "ensemble.max_steps": 3000,
 }
-DOGGO_CPU = {**GOAL_CPU, "beta": 0.7, "rollouts": 768, "passes": 60}
+DOGGO_CPU = {"rollouts": 768, "passes": 60}
 DOGGO_GPU = {"rollouts": 1536, "passes": 100}
+
+
+def fit_to(shape: Shape, device: str) -> Overrides:
+    """Settings for an environment of which nothing is known."""
+    steps = shape.episode_steps
+    common = {
+        "model": BLACK_BOX,
+        # About 2,000 real steps per epoch: new data matter more than more practice.
+        "episodes": min(10, max(2, round(2_000 / steps))),
+        "steps": min(60_000, max(10_000, 60 * steps)),
+        "ppo.normalise_observations": True,
+        "adapt_passes": True,
+    }
+    if device != "cpu" or shape.observation_size + shape.action_size <= SMALL:
+        return common
+    # A small model is exploited. A large one is slow, so it is practised on less, and half of the
+    # rollouts start where the data are.
+    return common | {
+        "passes": 40,
+        "replay_share": 0.5,
+        "final_rate": 0.3,
+        "multiplier.integral_gain": 0.03,
+        "ensemble.hidden": (200, 200, 200),
+        "ensemble.max_steps": 2000,
+    }
+
+
 DEFAULT = Preset(
     # Whole episodes are imagined between few real ones. What matters most (docs/results): a low
     # multiplier at the start, so that the robot learns to drive before it learns to avoid; rollouts
@@ -107,7 +148,7 @@ DEFAULT = Preset(
         "carry": 0.25,
         "real_share": 0.0,
         "anchor": True,
-        "gap_memory": 0.8,
+        "ratio_memory": 0.8,
         "gate": "none",
         "ppo.gae_lambda": 0.97,
         "ppo.clip": 0.2,
@@ -115,8 +156,7 @@ DEFAULT = Preset(
         "ppo.kl_stop": 0.02,
         "ppo.minimum_log_std": -1.6,
         "ppo.scale_costs": True,
-        "multiplier.kind": "softplus",
-        "multiplier.initial": 0.07,
+        "multiplier.kind": "log-pi",
     },
     devices={
         # A CPU pays for every step it learns from, an accelerator for every update: so the CPU
@@ -133,7 +173,9 @@ DEFAULT = Preset(
             "ppo.epochs": 2,
             "ppo.critic_epochs": 1,
             "ppo.minibatches": 32,
-            "multiplier.learning_rate": 0.02,
+            "multiplier.initial": 0.5,
+            "multiplier.proportional_gain": 0.3,
+            "multiplier.integral_gain": 0.015,
             "ensemble.members": 5,
             "ensemble.elites": 3,
             "ensemble.hidden": (64, 64),
@@ -150,7 +192,9 @@ DEFAULT = Preset(
             "ppo.epochs": 4,
             "ppo.critic_epochs": 4,
             "ppo.minibatches": 8,
-            "multiplier.learning_rate": 0.006,
+            "multiplier.initial": 0.5,
+            "multiplier.proportional_gain": 0.3,
+            "multiplier.integral_gain": 0.007,
             "ensemble.members": 8,
             "ensemble.elites": 6,
             "ensemble.hidden": (200, 200, 200, 200),
@@ -161,16 +205,18 @@ DEFAULT = Preset(
         "CarGoal": {"steps": 30_000, "episodes": 4, "beta": 0.7},
         "DoggoGoal": DOGGO,
         "DoggoGoalOpenAI": DOGGO,
-        "RCCar": {"steps": 6_000, "episodes": 3},
+        # Rollouts are whole episodes: costs are most likely at their beginning.
+        "RCCar": {"steps": 6_000, "episodes": 3, "carry": 0.0, "horizon": 100},
     },
     tasks_on={
         "cpu": {
-            "PointGoal": GOAL_CPU,
-            "CarGoal": {**GOAL_CPU, "beta": 0.7},
+            "PointGoal": {"beta": 0.7},
+            "CarGoal": {"learn_first": 1},
             "DoggoGoal": DOGGO_CPU,
             "DoggoGoalOpenAI": DOGGO_CPU,
-            "RCCar": GOAL_CPU,
+            "RCCar": {"beta": 0.8, "learn_first": 1},
         },
         "gpu": {"DoggoGoal": DOGGO_GPU, "DoggoGoalOpenAI": DOGGO_GPU},
     },
+    black_box=fit_to,
 )

@@ -17,7 +17,7 @@ from surefoot.algorithms.model_data import new_ensemble
 from surefoot.algorithms.trainer import Problem
 from surefoot.core.arrays import Flag, Index, Metrics, RandomKey, Scalar, Tree, choose
 from surefoot.learn import multiplier, ppo
-from surefoot.learn.actor_critic import Batch, Learner, observe
+from surefoot.learn.actor_critic import Batch, Learner, observe, prepare
 from surefoot.learn.multiplier import NO_MULTIPLIER
 from surefoot.world import trust
 from surefoot.world.ensemble import Ensemble
@@ -38,7 +38,8 @@ class State(eqx.Module):
     learner: Learner
     ensemble: Ensemble
     imagined: ImaginedEpisodes
-    bias: trust.CostBias
+    ratio: trust.CostRatio
+    progress: trust.Progress
     key: RandomKey
 
 
@@ -61,7 +62,7 @@ class RealBatch(eqx.Module):
     cost_error: Float[Array, " k"]
     """Its standard error."""
     segments: Batch | None
-    """Segments of H steps to mix into the first pass of an epoch; of weight 0 if none fits."""
+    """Segments as long as rollouts, for the first pass of an epoch; of weight 0 if none fits."""
 
 
 def init(config: MBPPOConfig, problem: Problem, key: RandomKey) -> State:
@@ -74,7 +75,20 @@ def init(config: MBPPOConfig, problem: Problem, key: RandomKey) -> State:
     ensemble = new_ensemble(config.ensemble, problem, ensemble_key)
     states = model.restore(key, jnp.zeros((config.rollouts, model.record_size)))
     imagined = ImaginedEpisodes(states, jnp.full(config.rollouts, -1, jnp.int32))
-    return State(learner, ensemble, imagined, trust.CostBias.none(k), key)
+    return State(learner, ensemble, imagined, trust.CostRatio.none(k), trust.Progress.none(), key)
+
+
+def scale_observations(problem: Problem, state: State) -> State:
+    """Scale the policy's observations as the model scales them: by all real steps so far.
+
+    Imagined observations would let the scale drift with the policy.
+    """
+    if state.learner.normalizer is None or not problem.task_model.takes_observations:
+        return state
+    size, ensemble = problem.observation_size, state.ensemble
+    mean, std = ensemble.input_mean[:size], ensemble.input_std[:size]
+    where = lambda s: (s.learner.normalizer.mean, s.learner.normalizer.var)
+    return eqx.tree_at(where, state, (mean, jnp.square(std)))
 
 
 def starting_states(
@@ -94,18 +108,44 @@ def starting_states(
 
 
 def next_rollouts(
-    config: MBPPOConfig, problem: Problem, before: ImaginedEpisodes, fresh: Tree, key: RandomKey
+    config: MBPPOConfig, problem: Problem, before: ImaginedEpisodes, fresh: Tree
 ) -> ImaginedEpisodes:
     """The rollouts of the next pass: carried episodes continue, fresh ones take all other places.
 
-    The very first carried ones get random ages, so that every pass sees all parts of an episode
-    and the mean cost of their steps is that of an episode.
+    The very first carried ones spread over all windows of an episode.
     """
-    carried = jnp.arange(config.rollouts) < config.carried
-    over = ~carried | (before.age < 0) | (before.age >= problem.episode_steps)
-    spread = jax.random.randint(key, before.age.shape, 0, problem.episode_steps)
-    age = jnp.where(before.age < 0, spread, jnp.where(over, 0, before.age))
+    place = jnp.arange(config.rollouts)
+    spread = place % windows(config, problem) * horizon(config, problem)
+    over = (place >= config.carried) | (before.age < 0) | (before.age >= problem.episode_steps)
+    first = (place < config.carried) & (before.age < 0)
+    age = jnp.where(first, spread, jnp.where(over, 0, before.age))
     return ImaginedEpisodes(choose(over, fresh, before.states), age)
+
+
+def horizon(config: MBPPOConfig, problem: Problem) -> int:
+    """Steps of a rollout: if episodes are carried, whole windows of nearly equal length."""
+    steps = problem.episode_steps
+    longest = min(config.horizon, steps)
+    return -(-steps // -(-steps // longest)) if config.carried else longest
+
+
+def windows(config: MBPPOConfig, problem: Problem) -> int:
+    """Number of rollouts, one after the other, that an episode without termination takes."""
+    return -(-problem.episode_steps // horizon(config, problem))
+
+
+def episode_means(
+    config: MBPPOConfig, problem: Problem, rollout: Rollout, age: Int[Array, " B"]
+) -> tuple[Scalar, Float[Array, " k"]]:
+    """Expected reward and costs of an episode of the policy that was imagined."""
+    length, many = horizon(config, problem), windows(config, problem)
+    from_past = jnp.arange(config.rollouts) >= config.rollouts - config.replayed
+    totals = jnp.concatenate([rollout.returns()[:, None], rollout.cost_returns()], -1)
+    survived = ~rollout.terminated.any(0)
+    window = jnp.where(from_past, -1, age // length)
+    last_share = (problem.episode_steps - (many - 1) * length) / length
+    means = trust.episode_totals(totals, survived, window, many, last_share)
+    return means[0], means[1:]
 
 
 def practise(
@@ -118,50 +158,64 @@ def practise(
     rate: Scalar,
 ) -> tuple[State, Flag, Metrics]:
     """Lines 6 to 16: one pass. Returns the state, whether to continue, and metrics."""
-    key, start_key, age_key, roll_key, update_key, trust_key = jax.random.split(state.key, 6)
-    old = state.learner
+    key, start_key, roll_key, update_key, trust_key = jax.random.split(state.key, 5)
+    old, length = state.learner, horizon(config, problem)
     fresh = starting_states(config, problem, past, config.rollouts, start_key)
-    imagined = next_rollouts(config, problem, state.imagined, fresh, age_key)
+    imagined = next_rollouts(config, problem, state.imagined, fresh)
     world = problem.world(state.ensemble)
-    rollout, end = imagine(world, old.sample, imagined.states, config.horizon, roll_key)
+    # Only the last window of an episode can reach the time limit, and only if it is shorter.
+    left = problem.episode_steps - imagined.age if problem.episode_steps % length else None
+    rollout, end = imagine(world, old.sample, imagined.states, length, roll_key, left=left)
     # An episode that terminated within the pass is over.
-    age = jnp.where(rollout.terminated.any(0), problem.episode_steps, imagined.age + config.horizon)
+    age = jnp.where(rollout.terminated.any(0), problem.episode_steps, imagined.age + length)
     # Lines 8 and 10: the multiplier follows the cost of the present policy.
-    per_episode = problem.episode_steps / config.horizon
-    measuring = slice(None, config.carried or None)
-    cost = rollout.cost_returns()[measuring].mean(0)
-    bias = state.bias
+    reward, cost = episode_means(config, problem, rollout, imagined.age)
+    limit = jnp.asarray(config.cost_limit, cost.dtype)
+    ratio = state.ratio
     if config.anchor:
-        cost = cost * per_episode
-        seen = bias.seen(real.cost, real.cost_error, cost, config.gap_memory)
-        bias = jax.tree.map(lambda new, old: jnp.where(first, new, old), seen, bias)
-        estimate = trust.cost_estimate(cost, bias)
+        seen = ratio.seen(real.cost, real.cost_error, cost, config.episodes, config.ratio_memory)
+        ratio = jax.tree.map(lambda new, old: jnp.where(first, new, old), seen, ratio)
+        estimate = cost * ratio.value(limit)
     else:
-        estimate = cost
+        estimate = rollout.cost_returns().mean(0)
+    batch = to_batch(rollout, real.segments, first)
+    rows, scales = prepare(config.ppo, old, batch)
+    progress = state.progress.seen(reward)
+    waiting = waits(config, progress)
     learner, lam = old, jnp.zeros_like(estimate)
     if config.constrained:
-        aim = jnp.asarray([config.beta * limit for limit in config.cost_limit], estimate.dtype)
-        moved = multiplier.update(config.multiplier, old.multiplier, estimate, aim)
-        learner = eqx.tree_at(lambda s: s.multiplier, old, moved)
+        aim = config.beta * limit
+        measured = jnp.where(waiting, jnp.minimum(estimate, aim), estimate)
+        moved = multiplier.update(config.multiplier, old.multiplier, measured, aim, scales, rate)
+        old = eqx.tree_at(lambda s: s.multiplier, old, moved)
         lam = multiplier.value(config.multiplier, moved)
     # Lines 9 and 11 to 15: K steps on the policy and the critics.
-    batch = to_batch(rollout, real.segments, first)
-    learner, metrics = ppo.update(config.ppo, learner, batch, lam, update_key, rate)
-    learner = observe(learner, batch.obs)
-    # Lines 16 and 5: is the policy better in enough of the elites? If not, undo the pass.
+    learner, metrics = ppo.update(config.ppo, old, rows, lam, update_key, rate)
+    if not problem.task_model.takes_observations:
+        learner = observe(learner, batch)
+    # Lines 16 and 5: is the policy better in enough of the elites? If not, undo its update.
     keep, pr = jnp.array(True), jnp.array(jnp.nan)
     if config.gate != "none":
         pr = improvement(config, problem, state, past, learner, lam, trust_key)
         keep = pr >= config.pr_threshold - 1e-6
         learner = jax.tree.map(lambda new, kept: jnp.where(keep, new, kept), learner, old)
     metrics |= {
-        "imagined_reward": rollout.returns()[measuring].mean() * per_episode,
-        "imagined_cost": cost if config.anchor else cost * per_episode,
-        "lambda": lam,
+        "imagined_reward": reward,
+        "imagined_cost": cost,
+        "waiting": waiting.astype(jnp.float32),
         "performance_ratio": pr,
     }
-    state = State(learner, state.ensemble, ImaginedEpisodes(end, age), bias, key)
+    state = State(learner, state.ensemble, ImaginedEpisodes(end, age), ratio, progress, key)
     return state, keep, metrics
+
+
+def waits(config: MBPPOConfig, progress: trust.Progress) -> Flag:
+    """Whether lambda may not rise yet, because the policy is still learning the task.
+
+    Avoiding costs is easiest by doing nothing. A policy that does nothing learns no task.
+    """
+    rising = progress.stale < max(1, config.passes // 10)
+    return rising & (progress.updates <= config.learn_first * config.passes)
 
 
 def practise_if_active(
@@ -176,7 +230,6 @@ def practise_if_active(
 
 def to_batch(rollout: Rollout, real: Batch | None, first: Flag) -> Batch:
     """Imagined rollouts as the learner takes them; in a first pass with real ones beside them."""
-    last = jnp.zeros(rollout.reward.shape, bool).at[-1].set(True)
     batch = Batch(
         obs=rollout.obs,
         action=rollout.action,
@@ -184,7 +237,7 @@ def to_batch(rollout: Rollout, real: Batch | None, first: Flag) -> Batch:
         cost=rollout.cost,
         next_obs=rollout.last_obs[None],
         terminated=rollout.terminated,
-        ended=last | rollout.terminated,
+        ended=rollout.ended(),
         weight=rollout.alive,
     )
     if real is None:
@@ -206,10 +259,11 @@ def improvement(
     state_key, roll_key = jax.random.split(key)
     states = starting_states(config, problem, past, config.pr_rollouts, state_key)
     world = problem.world(state.ensemble)
-    discount = config.ppo.gamma ** jnp.arange(config.pr_horizon)[:, None]
+    length = min(config.pr_horizon, problem.episode_steps)
+    discount = config.ppo.gamma ** jnp.arange(length)[:, None]
 
     def score(learner: Learner, member: Array) -> Array:
-        rollout, _ = imagine(world, learner.sample, states, config.pr_horizon, roll_key, member)
+        rollout, _ = imagine(world, learner.sample, states, length, roll_key, member)
         value = rollout.reward
         if config.gate == "lagrangian":
             value = value - rollout.cost @ lam

@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from surefoot.algorithms import mbppo_lagrangian as mbppo
 from surefoot.algorithms.algorithm import Algorithm, Preset
@@ -22,9 +24,10 @@ from surefoot.algorithms.trainer import Planning, Problem
 from surefoot.core.arrays import Metrics, Tree, choose
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved
+from surefoot.learn import multiplier
 from surefoot.learn.actor_critic import Batch
 from surefoot.world import trust
-from surefoot.world.trust import CostBias
+from surefoot.world.trust import CostRatio
 
 
 class MBPPOTrainer:
@@ -55,6 +58,8 @@ class MBPPOTrainer:
             shared=(4, 5),
             in_turn=config.gate != "none",
         )
+        self._scale = over_seeds(partial(mbppo.scale_observations, problem), many)
+        self._budget = np.full(many, config.passes, np.float32)
         self._compiled: Future | None = None
 
     def actor(self, done: int, rngs: Generators) -> Actor:
@@ -68,7 +73,8 @@ class MBPPOTrainer:
         with phases("fit"):
             self._data.add(experience)
             past = self._past(experience)
-            self._real = real_batch(config, self.problem, experience, number)
+            self._episodes = episode_statistics(self.problem, experience)
+            self._real = real_batch(config, self.problem, experience, self._episodes, number)
             rate = jnp.float32(1 - (1 - config.final_rate) * number / max(1, self._epochs - 1))
             if self._compiled is None:  # compile a pass while the model fits
                 self._compiled = _compile_aside(
@@ -76,6 +82,8 @@ class MBPPOTrainer:
                     jnp.array(True), rate,
                 )  # fmt: skip
             self.state, self._fitted = self._data.fit(self.state)
+            if config.ppo.normalise_observations:
+                self.state = self._scale(self.state)
         with phases("practise"):
             self._practise(self._compiled.result(), past, rate)
 
@@ -91,17 +99,22 @@ class MBPPOTrainer:
         self, one_pass: Callable[..., tuple[State, Array, Metrics]], past: Past, rate: Array
     ) -> None:
         """Line 5: passes until the performance ratio stops every seed, or the maximum."""
-        many = len(self.problem.seeds)
+        many, config = len(self.problem.seeds), self.config
         active, self._passes = jnp.ones(many, bool), np.zeros(many, int)
         state, first, last = self.state, None, None
-        for i in range(self.config.passes):
+        for i in range(config.passes):
+            if config.adapt_passes:
+                active = active & jnp.asarray(i < np.round(self._budget))
+                if i >= np.round(self._budget).max():
+                    break
             before = active
             state, active, now = one_pass(active, state, past, self._real, jnp.array(i == 0), rate)
             # For seeds that have stopped, the last pass they took part in is reported.
             last = now if last is None else choose(before, now, last)
             first = last if first is None else first
-            if self.config.gate == "none":
-                self._passes += 1  # without waiting for the device
+            if config.gate == "none":
+                # Without waiting for the device.
+                self._passes += i < np.round(self._budget)
                 continue
             self._passes += np.asarray(active)
             if not np.asarray(active).any():
@@ -109,32 +122,39 @@ class MBPPOTrainer:
         self.state = jax.block_until_ready(state)
         self._first, self._last = jax.device_get((first, last))
 
-    def end_epoch(self) -> dict[str, np.ndarray]:
+    def end_epoch(self) -> dict[str, Array | np.ndarray]:
         self._data.dataset.end_epoch()
-        first, last = self._first, self._last
-        mismatch = trust.mismatched(
-            np.asarray(self._real.cost),
-            np.asarray(self._real.cost_error),
-            first["imagined_cost"],
-            jnp.asarray(self.config.cost_limit, jnp.float32),
+        first, last, seen = self._first, self._last, self._episodes
+        limit = jnp.asarray(self.config.cost_limit, jnp.float32)
+        cost_mismatch = trust.mismatched(seen.cost, seen.cost_error, first["imagined_cost"], limit)
+        reward = first["imagined_reward"]
+        larger = np.maximum(np.abs(seen.reward), np.abs(reward))
+        reward_mismatch = np.asarray(
+            trust.mismatched(seen.reward, seen.reward_error, reward, larger)
         )
+        if self.config.adapt_passes:
+            self._budget = trust.next_passes(self._budget, reward_mismatch, self.config.passes)
+        price = jax.vmap(partial(multiplier.value, self.config.multiplier))
         return {
+            "imagined_reward_before": reward,
             "imagined_cost_before": first["imagined_cost"],
             "imagined_reward": last["imagined_reward"],
             "imagined_cost": last["imagined_cost"],
-            "lambda": last["lambda"],
+            "lambda": price(self.state.learner.multiplier) * self.config.constrained,
+            "waiting": last["waiting"],
             "model_error": np.asarray(self._fitted.holdout_mse).mean(-1),
             "model_epochs": np.asarray(self._fitted.epochs),
             "passes": self._passes,
             "performance_ratio": last["performance_ratio"],
             "kl": last["kl"],
             "entropy": last["entropy"],
-            "cost_bias": np.asarray(jax.vmap(CostBias.value)(self.state.bias)),
-            "cost_mismatch": np.any(mismatch, -1).astype(int),
+            "cost_ratio": jax.vmap(partial(CostRatio.value, limit=limit))(self.state.ratio),
+            "cost_mismatch": np.any(cost_mismatch, -1).astype(int),
+            "reward_mismatch": reward_mismatch.astype(int),
         }
 
     def finite_parts(self) -> dict[str, Tree]:
-        names = ("imagined_reward", "imagined_cost", "lambda", "kl")
+        names = ("imagined_reward", "imagined_cost", "kl")
         return {
             **{name: self._last[name] for name in names},
             "the model's fit": fit_is_finite(self._fitted),
@@ -156,36 +176,59 @@ class MBPPOTrainer:
         )
 
     def snapshot(self) -> dict[str, Tree]:
-        return {"state": self.state, "dataset": self._data.dataset.snapshot()}
+        dataset = self._data.dataset.snapshot()
+        return {"state": self.state, "passes": self._budget, "dataset": dataset}
 
     def restore(self, saved: Saved, steps: int, data: bool = True) -> None:
         self.state = saved.like("state", self.state)
+        self._budget = saved.like("passes", self._budget)
         if data:
             self._data.dataset.restore(saved.part("dataset"), steps)
 
 
+class EpisodeStatistics(NamedTuple):
+    """Means over the episodes of the last real batch, with standard errors, for all seeds."""
+
+    reward: Float[np.ndarray, " S"]
+    reward_error: Float[np.ndarray, " S"]
+    cost: Float[np.ndarray, "S k"]
+    cost_error: Float[np.ndarray, "S k"]
+
+
+def episode_statistics(problem: Problem, experience: Experience) -> EpisodeStatistics:
+    """Statistics of the finished episodes; without any, of the mean step, which says little."""
+    rows = []
+    for s, episodes in enumerate(experience.episodes):
+        if len(episodes.cost):
+            values = np.concatenate([episodes.reward[:, None], episodes.cost], 1)
+            spread = values.std(0, ddof=1) if len(values) > 1 else np.abs(values[0])
+            rows.append((values.mean(0), spread / np.sqrt(len(values))))
+        else:
+            step = np.concatenate([experience.reward[s, ..., None], experience.cost[s]], -1)
+            guess = step.mean((0, 1)) * problem.episode_steps
+            rows.append((guess, np.abs(guess)))
+    mean, error = np.asarray(rows, np.float32).swapaxes(0, 1)
+    return EpisodeStatistics(mean[:, 0], error[:, 0], mean[:, 1:], error[:, 1:])
+
+
 def real_batch(
-    config: MBPPOConfig, problem: Problem, experience: Experience, number: int
+    config: MBPPOConfig,
+    problem: Problem,
+    experience: Experience,
+    seen: EpisodeStatistics,
+    number: int,
 ) -> RealBatch:
     """The real batch of epoch `number`, of all seeds."""
-    costs, errors = [], []
-    for s, episodes in enumerate(experience.episodes):
-        # Without a finished episode, the mean step is a guess as uncertain as it is large.
-        guess = experience.cost[s].mean((0, 1)) * problem.episode_steps
-        costs.append(episodes.mean_cost() if len(episodes.cost) else guess)
-        errors.append(episodes.cost_error() if len(episodes.cost) else guess)
-    stack: Tree = lambda parts: np.stack(parts).astype(np.float32)
     width = round(config.real_share * config.rollouts)
+    length = mbppo.horizon(config, problem)
     segments = None
-    if width and experience.reward.shape[1] >= config.horizon:
+    if width:
         parts = [
-            _segments(
-                experience, s, config.horizon, width, np.random.default_rng([seed, 2, number])
-            )
+            _segments(experience, s, length, width, np.random.default_rng([seed, 2, number]))
             for s, seed in enumerate(experience.seeds)
         ]
         segments = jax.tree.map(lambda *x: np.stack(x), *parts)
-    return RealBatch(stack(costs), stack(errors), segments)
+    return RealBatch(seen.cost, seen.cost_error, segments)  # type: ignore[arg-type]
 
 
 def _segments(
@@ -226,11 +269,22 @@ def _compile_aside(jitted: jax.stages.Wrapped, *args: Tree) -> Future:
 
 
 def _warning(row: Mapping[str, float]) -> str | None:
-    if not row["cost_mismatch"]:
+    wrong = [name for name in ("reward", "cost") if row[f"{name}_mismatch"]]
+    if not wrong:
         return None
+    compared = ", ".join(
+        f"real {name} {row[name]:.1f}, imagined {row[f'imagined_{name}_before']:.1f}"
+        for name in wrong
+    )
+    return f"{compared} for the same policy: the model misjudges the {' and the '.join(wrong)}"
+
+
+def _summary(config: MBPPOConfig) -> str:
+    model = config.ensemble
     return (
-        f"real cost {row['cost']:.1f}, imagined {row['imagined_cost_before']:.1f} for the same "
-        f"policy: the model misjudges the cost"
+        f"{config.model} model of {model.members} networks {'-'.join(map(str, model.hidden))}; "
+        f"each epoch {config.episodes} real episodes, then up to {config.passes} passes of "
+        f"{config.rollouts} rollouts of up to {config.horizon} steps"
     )
 
 
@@ -245,9 +299,10 @@ ALGORITHM = Algorithm(
     keeps_limit=lambda config: config.constrained,
     columns={
         "imagined": "{imagined_reward:.1f}/{imagined_cost:.1f}",
-        "lambda": "{lambda:.3f}",
+        "lambda": lambda row: f"{row['lambda']:.3f}{' waits' if row['waiting'] else ''}",
         "model error": "{model_error:.4f}",
         "passes": "{passes:.0f}",
     },
+    summary=_summary,
     warning=_warning,
 )

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from surefoot.algorithms.algorithm import Algorithm, CostLimit, Preset, Steps
+from surefoot.algorithms.algorithm import Algorithm, CostLimit, Overrides, Preset, Shape, Steps
 from surefoot.algorithms.collect import Actor, Generators, draw_from
 from surefoot.algorithms.experience import Experience
 from surefoot.algorithms.phases import Phases
@@ -27,7 +27,7 @@ from surefoot.core.snapshot import Saved
 from surefoot.core.spaces import ActionSpec
 from surefoot.learn import multiplier
 from surefoot.learn.actor_critic import Batch, Learner
-from surefoot.learn.multiplier import MultiplierConfig
+from surefoot.learn.multiplier import MultiplierConfig, Scales
 
 
 class State(eqx.Module):
@@ -68,15 +68,25 @@ Init = Callable[[C, Problem, RandomKey], State]
 """`init(config, problem, key)` makes the state of one seed."""
 Update = Callable[[C, State, Batch, Measured], tuple[State, Metrics]]
 """`update(config, state, batch, measured)`; every metric is one number, or one per constraint."""
-DOGGO = {"steps_per_epoch": 60_000}
+# A quadruped must feel its joints to walk; the paper's observation leaves them out.
+DOGGO = {"steps_per_epoch": 60_000, "observation": "reference"}
 TASKS = {"DoggoGoal": DOGGO, "DoggoGoalOpenAI": DOGGO}
 """Overrides by task."""
 
 
 def algorithm(
-    name: str, title: str, config: type[C], init: Init[C], update: Update[C], remedy: str
+    name: str,
+    title: str,
+    config: type[C],
+    init: Init[C],
+    update: Update[C],
+    remedy: str,
+    learner: str = "",
 ) -> Algorithm[C]:
-    """The value of an on-policy algorithm; `remedy` is what to try if numbers become NaN."""
+    """The value of an on-policy algorithm; `remedy` is what to try if numbers become NaN.
+
+    `learner` is the config's field of type `ActorCriticConfig`, if it has one.
+    """
     return Algorithm(
         name=name,
         title=title,
@@ -84,9 +94,15 @@ def algorithm(
         trainer=lambda config, problem: OnPolicy(config, problem, init, update, remedy),
         # As many as make about one epoch's steps in whole episodes.
         environments=lambda config, steps: max(1, config.steps_per_epoch // steps),
-        presets={"default": Preset(tasks=TASKS)},
+        presets={"default": Preset(tasks=TASKS, black_box=scaled(learner))},
         columns={"lambda": "{lambda:.3f}"},
     )
+
+
+def scaled(learner: str) -> Callable[[Shape, str], Overrides]:
+    """Settings for an environment of which nothing is known, so neither are its units."""
+    settings = {f"{learner}.normalise_observations": True} if learner else {}
+    return lambda shape, device: settings
 
 
 @dataclass
@@ -148,9 +164,11 @@ def follow_cost(
     learner: Learner,
     cost: Float[Array, " k"],
     limits: tuple[float, ...],
+    scales: Scales,
 ) -> tuple[Learner, Float[Array, " k"]]:
     """Update the learner's multipliers with the measured cost; returns lambda too."""
-    moved = multiplier.update(config, learner.multiplier, cost, jnp.asarray(limits, jnp.float32))
+    limit = jnp.asarray(limits, jnp.float32)
+    moved = multiplier.update(config, learner.multiplier, cost, limit, scales)
     learner = eqx.tree_at(lambda s: s.multiplier, learner, moved)
     return learner, multiplier.value(config, moved)
 
@@ -192,10 +210,16 @@ def estimate(experience: Experience, measured: Measured) -> Measured:
 def numpy_policy(learner: Learner, actions: ActionSpec) -> Policy:
     """The policies of a learner with a leading axis of seeds, for acting."""
     actor, scale = jax.device_get((learner.actor, learner.normalizer))
+    weights, biases, log_std = list(actor.network.weights), list(actor.network.biases), None
+    if actor.log_std is not None and actions.low:
+        # The last layer takes over the scale of the actions.
+        centre, half = (np.asarray(x, np.float32) for x in actor.scale)
+        weights[-1], biases[-1] = weights[-1] * half, centre + half * biases[-1]
+        log_std = np.log(half) + actor.log_std
     return Policy(
-        tuple(actor.network.weights),
-        tuple(actor.network.biases),
-        None if actor.log_std is None else actor.log_std,
+        tuple(weights),
+        tuple(biases),
+        actor.log_std if log_std is None else log_std,
         np.asarray(actions.low, np.float32),
         np.asarray(actions.high, np.float32),
         None if scale is None else scale.mean,

@@ -15,7 +15,7 @@ from surefoot.algorithms.on_policy import TASKS, Measured, OnPolicyConfig, State
 from surefoot.algorithms.trainer import Problem
 from surefoot.core.arrays import Metrics, RandomKey
 from surefoot.learn import ppo
-from surefoot.learn.actor_critic import Batch, observe
+from surefoot.learn.actor_critic import Batch, observe, prepare
 from surefoot.learn.multiplier import NO_MULTIPLIER, MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
 
@@ -49,12 +49,13 @@ def update(
     """One update from real steps."""
     key, sub = jax.random.split(state.key)
     learner, lam = state.learner, jnp.zeros_like(measured.cost)
+    rows, scales = prepare(config.ppo, learner, batch)
     if config.constrained:
         learner, lam = on_policy.follow_cost(
-            config.multiplier, learner, measured.cost, config.cost_limit
+            config.multiplier, learner, measured.cost, config.cost_limit, scales
         )
-    learner, metrics = ppo.update(config.ppo, learner, batch, lam, sub)
-    learner = observe(learner, batch.obs)
+    learner, metrics = ppo.update(config.ppo, learner, rows, lam, sub)
+    learner = observe(learner, batch)
     return State(learner, key), {"lambda": lam, **metrics}
 
 
@@ -80,13 +81,16 @@ _BOTH = on_policy.algorithm(
     init,
     update,
     remedy="a smaller ppo.actor_learning_rate or ppo.normalise_observations",
+    learner="ppo",
 )
 ALGORITHM = replace(_BOTH, check=_check_constrained)
 PPO = replace(
     _BOTH,
     name="ppo",
     title="PPO",
-    presets={"default": Preset({"constrained": False}, tasks=TASKS)},
+    presets={
+        "default": Preset({"constrained": False}, tasks=TASKS, black_box=on_policy.scaled("ppo"))
+    },
     keeps_limit=lambda config: False,
     check=_check_unconstrained,
 )

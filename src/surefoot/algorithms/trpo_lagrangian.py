@@ -47,14 +47,14 @@ def update(
 ) -> tuple[State, Metrics]:
     """One update from real steps."""
     key, sub = jax.random.split(state.key)
+    rows, scales = prepare(config.trpo, state.learner, batch)
     learner, lam = on_policy.follow_cost(
-        config.multiplier, state.learner, measured.cost, config.cost_limit
+        config.multiplier, state.learner, measured.cost, config.cost_limit, scales
     )
-    rows = prepare(config.trpo, learner, batch)
     actor, metrics = improve(config.trpo, learner.actor, rows, lam)
     learner = eqx.tree_at(lambda s: s.actor, learner, actor)
     learner, critic_metrics = fit_critics(config.trpo, learner, rows, sub)
-    learner = observe(learner, batch.obs)
+    learner = observe(learner, batch)
     return State(learner, key), {"lambda": lam, **metrics, **critic_metrics}
 
 
@@ -83,4 +83,5 @@ ALGORITHM = on_policy.algorithm(
     init,
     update,
     remedy="a smaller trpo.critic_learning_rate or trpo.normalise_observations",
+    learner="trpo",
 )

@@ -1,10 +1,14 @@
-"""Steps per second of the environments, and of the reference on the same machine."""
+"""Steps per second of the environments, and of others on the same machine."""
 
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import product
+from tempfile import TemporaryDirectory
 
+import gymnasium
 import numpy as np
 
+from surefoot.benchmark import timing
 from surefoot.benchmark.timing import Row, ask_python, fastest
 from surefoot.envs.task import find_task, make
 
@@ -42,6 +46,23 @@ step = best([lambda i=i: steps(actions[i:i + 100]) for i in range(0, n, 100)]) /
 print(json.dumps({'step': step, 'reset': best([env.reset] * 3)}))
 """
 
+GYMNASIUM_SCRIPT = """
+import json, sys
+import gymnasium
+from surefoot.benchmark import env, timing
+name, num_envs, timing.SECONDS = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+rates = {}
+for mode in ('sync', 'async'):
+    kwargs = {'autoreset_mode': gymnasium.vector.AutoresetMode.SAME_STEP}
+    envs = gymnasium.make_vec(name, num_envs, vectorization_mode=mode, vector_kwargs=kwargs)
+    envs.reset(seed=0)
+    actions = env.random_actions(envs)
+    seconds = timing.fastest(lambda: [envs.step(action) for action in actions])
+    rates[f'gymnasium_{mode}_steps_per_second'] = len(actions) * num_envs / seconds
+    envs.close()
+print(json.dumps(rates))
+"""
+
 
 def steps_per_second(task: str, num_envs: int, threads: int) -> tuple[float, float | None]:
     """Steps per second under random actions, auto-resets included, and the overhead.
@@ -53,9 +74,7 @@ def steps_per_second(task: str, num_envs: int, threads: int) -> tuple[float, flo
     env.reset()
     # Episodes end at different times, as in training.
     env.elapsed[:] = np.arange(num_envs) * env.max_episode_steps // num_envs
-    space = env.single_action_space
-    rng = np.random.default_rng(0)
-    actions = rng.uniform(space.low, space.high, (CALLS, num_envs, *space.shape))
+    actions = random_actions(env)
     complete = fastest(lambda: [env.step(action) for action in actions])
     rate, physics = CALLS * num_envs / complete, env.physics()
     if physics is None:
@@ -63,14 +82,32 @@ def steps_per_second(task: str, num_envs: int, threads: int) -> tuple[float, flo
     return rate, complete / fastest(lambda: [physics(action) for action in actions]) - 1
 
 
+def random_actions(env: gymnasium.vector.VectorEnv) -> np.ndarray:
+    """Actions of all environments for CALLS steps, within their bounds."""
+    space = env.action_space
+    assert isinstance(space, gymnasium.spaces.Box)
+    rng = np.random.default_rng(0)
+    return rng.uniform(space.low, space.high, (CALLS, *space.shape)).astype(space.dtype)
+
+
 def benchmark(
-    tasks: Sequence[str], num_envs: Sequence[int], threads: Sequence[int], reference: str | None
+    tasks: Sequence[str],
+    num_envs: Sequence[int],
+    threads: Sequence[int],
+    reference: str | None,
+    with_gymnasium: bool = False,
 ) -> Iterator[Row]:
-    """One row per task, number of environments and threads; `reference` is a Python to time too."""
+    """One row per task, number of environments and threads.
+
+    Other environments are timed in the same run: the reference, under the Python `reference`, and
+    Gymnasium's own of the same robot.
+    """
     for name in tasks:
         find_task(name)  # report unknown names before the first measurement
     for name in tasks:
         base = _time_reference(name, reference) if reference and name in REFERENCE_IDS else {}
+        theirs = name.replace("Velocity", "-v5") if with_gymnasium and "Velocity" in name else ""
+        others = {n: _time_gymnasium(theirs, n) for n in num_envs if theirs}
         for n, t in product(num_envs, threads):
             rate, overhead = steps_per_second(name, n, t)
             row: Row = {"task": name, "num_envs": n, "threads": t, "steps_per_second": rate}
@@ -78,7 +115,19 @@ def benchmark(
             if base:
                 row["ratio"] = rate / base["reference_steps_per_second"]
                 row["ratio_with_resets"] = rate / base["reference_with_resets"]
+            if theirs:
+                row |= others[n] | {"times": rate / max(others[n].values())}
             yield row
+
+
+def _time_gymnasium(name: str, num_envs: int) -> dict[str, float]:
+    """Steps per second of Gymnasium's vector environments, one after the other and as processes.
+
+    In a process and folder of their own: MuJoCo writes warnings of the half-cheetah's file there.
+    """
+    words = [name, str(num_envs), str(timing.SECONDS)]
+    with TemporaryDirectory() as folder:
+        return ask_python(sys.executable, "gymnasium", "MuJoCo", GYMNASIUM_SCRIPT, words, folder)
 
 
 def _time_reference(task: str, python: str) -> dict[str, float]:

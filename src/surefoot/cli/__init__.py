@@ -3,6 +3,7 @@
 from surefoot.runs.interrupt import end_at_signals
 
 COMMANDS = {
+    "check": ("check:check", "check an environment before training on it"),
     "train": ("train:train", "train a policy on a task"),
     "resume": ("runs:resume", "resume a run, or make it longer"),
     "runs": ("runs:runs", "list runs with their state"),

@@ -26,6 +26,7 @@ def benchmark_env(
     num_envs: tuple[int, ...] = (1, 16, 64, 256),
     threads: tuple[int, ...] = (1, 2),
     reference_python: str | None = None,
+    gymnasium: bool = False,
     json_: Json = False,
 ) -> None:
     """Steps per second of the complete environment step.
@@ -35,19 +36,23 @@ def benchmark_env(
         num_envs: Numbers of environments.
         threads: Numbers of threads.
         reference_python: A Python 3.10 that has safety-gymnasium, to be timed in the same run.
+        gymnasium: Time Gymnasium's own vector environments of the velocity tasks' robots too.
     """
     from surefoot.benchmark.env import benchmark
 
     def line(row: "Values", first: bool) -> str:
-        text = "{task:<12} {num_envs:>4} envs  {threads} threads  {steps_per_second:>9,.0f} steps/s"
+        text = "{task:<19} {num_envs:>4} envs  {threads} threads  {steps_per_second:>9,.0f} steps/s"
         if row["overhead_beyond_physics"] is not None:
             text += "  {overhead_beyond_physics:>4.0%} beyond physics"
         if "ratio" in row:
             text += "  reference {reference_steps_per_second:,.0f} stepping ({ratio:.1f}x), "
             text += "{reference_with_resets:,.0f} with resets ({ratio_with_resets:.0f}x)"
+        if "times" in row:
+            text += "  gymnasium {gymnasium_sync_steps_per_second:,.0f} sync, "
+            text += "{gymnasium_async_steps_per_second:,.0f} async ({times:.1f}x the faster)"
         return text.format_map(row)
 
-    _report(benchmark(tasks, num_envs, threads, reference_python), json_, line)
+    _report(benchmark(tasks, num_envs, threads, reference_python, gymnasium), json_, line)
 
 
 def benchmark_train(

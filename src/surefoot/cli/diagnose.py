@@ -54,6 +54,10 @@ def _outputs(result: "Values") -> list[str]:
     lines = [f"{'one step':<{wide}}" + "".join(f"{h:>{w}}" for h, w in heads.items()) + "  chi2"]
     one, rates = result["one_step"], result["binary"]
     for i, name in enumerate(result["outputs"]):
+        if one["rmse"][i] is None:  # the amount of a cost that did not occur
+            dashes = "".join(f"{'-':>{width}}" for width in (*heads.values(), 6))
+            lines.append(f"{name:<{wide}}{dashes}")
+            continue
         inside = "".join(f"{one[level][i]:>8.0%}" for level in one if level.startswith("coverage"))
         numbers = f"{one['rmse'][i]:>9.2g}{one['share'][i]:>12.2%}{one['loss'][i]:>7.2f}"
         lines.append(f"{name:<{wide}}{numbers}{inside}{one['chi2'][i]:>6.2f}")

@@ -40,18 +40,7 @@ def parity(files: Positional[tuple[Path, ...]], json_: Json = False) -> int:
     if not files:
         raise ValueError("files: no recording was given; usage: surefoot parity FILE.npz …")
     reports = [check(f) for f in files]
-    columns = ("position", "reward", "lidar", "accelerometer", "sensors", "open_loop_position")
-    lines = []
-    for r in reports:
-        numbers = {c: getattr(r, c) for c in columns if getattr(r, c) is not None}
-        differences = ", ".join(f"{name} {value:.1e}" for name, value in numbers.items())
-        lines.append(
-            f"{Path(r.file).name}: {r.steps} steps; {differences}; "
-            f"mismatches: {r.cost_mismatches} cost, {r.goal_mismatches} goal; "
-            f"layout {'exact' if r.layout_exact else 'differs'}, "
-            f"re-draws exact {r.redraws_exact} of {r.redraws}"
-        )
-    emit(json_, [r.as_dict() for r in reports], lines)
+    emit(json_, [r.as_dict() for r in reports], [r.line() for r in reports])
     bad = [(r.file, r.failures()) for r in reports if r.failures()]
     for name, failures in bad:
         err.print(f"[red]outside tolerance[/] {name}: {'; '.join(failures)}")
@@ -79,7 +68,8 @@ def watch(
         policy: What acts if no run does.
         which: Which of the run's seeds acts, counted from 0.
         plan: Plan on top of the run's policy, as in evaluate; safe-loop runs look ahead anyway.
-        view: top draws from above and needs no OpenGL; camera is MuJoCo's and does.
+        view: top is drawn from above (velocity tasks: from the side) and needs no OpenGL; camera
+            is MuJoCo's and does.
         steps: Steps to film; one episode if not given.
         seed: Which episode.
         every: Film every n-th step.

@@ -49,8 +49,10 @@ def print_result(path: Path) -> None:
     evaluation = result["evaluation"]
     means = {}
     for name, digits in (("reward", 2), ("cost", 1)):
-        std = evaluation.get(f"{name}_std")
-        spread = "" if std is None else f" (±{std:.1f} over seeds)"
+        interval = evaluation.get(f"{name}_interval")
+        spread = (
+            "" if interval is None else f" (95 % interval {interval[0]:.1f} to {interval[1]:.1f})"
+        )
         means[name] = f"{name} [bold]{evaluation[name]:.{digits}f}[/]{spread}"
     verdict = "within" if evaluation["cost"] <= evaluation["cost_limit"] else "[red]above[/]"
     try:
@@ -166,12 +168,22 @@ def runs(folder: Positional[Path] = Path("runs"), json_: Json = False) -> int:
     lines = [] if states else [f"no runs in {folder}"]
     for run in states:
         words = f"{run.state:<9} {_progress(run)}"
-        if run.reward is not None:
-            words += f", reward {run.reward:.2f}, cost {run.cost:.1f}"
+        if run.evaluation is not None:
+            words += f", {_fresh(run.evaluation)}"
+        elif run.reward is not None:
+            words += f", last epoch: reward {run.reward:.2f}, cost {run.cost:.1f}"
         started = f" (started {run.started})" if run.started else ""
         lines.append(f"{words}  {run.run}{started}")
     emit(json_, [asdict(run) for run in states], lines)
     return 1 if any(run.state == "damaged" for run in states) else 0
+
+
+def _fresh(evaluation: "Values") -> str:
+    """An evaluation in short."""
+    return (
+        f"{evaluation['episodes']} fresh episodes: reward {evaluation['reward']:.2f}, cost "
+        f"{evaluation['cost']:.1f}, within the limit {evaluation['within_limit']:.0%}"
+    )
 
 
 def _progress(run: "RunState") -> str:
@@ -196,15 +208,13 @@ def _lines(report: "RunReport") -> Iterator[str]:
         yield f"  {info['task_name']}, {info['algorithm']} ({info['preset']}), {seeds}"
         yield f"  started {info['started']} on {info['device']} with {info['version']}"
         yield f"  known parts of the model: {', '.join(info['known']) or 'none'}"
+    if report.evaluation:
+        yield f"  {_fresh(report.evaluation)}"
     yield f"  epoch {report.epoch}, {_progress(report)}"
     if report.reward is not None:
         numbers = f"reward {report.reward:.2f}, cost {report.cost:.1f}"
         limit = "" if report.cost_limit is None else f" (limit {report.cost_limit:g})"
         yield f"  last epoch: {numbers}{limit}"
-    if evaluation := (report.result or {}).get("evaluation"):
-        numbers = f"reward {evaluation['reward']:.2f}, cost {evaluation['cost']:.1f}"
-        within = f"within the limit {evaluation['within_limit']:.0%}"
-        yield f"  {evaluation['episodes']} fresh episodes: {numbers}, {within}"
     for checkpoint in report.checkpoints:
         best = " (the best)" if checkpoint["epoch"] == report.best else ""
         yield f"  checkpoint of epoch {checkpoint['epoch']}{best}: {checkpoint['path']}"

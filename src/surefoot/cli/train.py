@@ -25,6 +25,7 @@ def train(argv: list[str]) -> int:
     from surefoot.envs.task import Task, find_task
     from surefoot.runs import train as runs
     from surefoot.runs.device import use_device
+    from surefoot.runs.setup import preset_config
 
     first = ArgumentParser("surefoot train", add_help=False, allow_abbrev=False)
     first.add_argument("--device", default="auto")
@@ -32,13 +33,23 @@ def train(argv: list[str]) -> int:
     first.add_argument("--preset", default="default")
     first.add_argument("--cost")
     first.add_argument("--cost-limit", nargs="*", default=())
-    given, argv = first.parse_known_args([_full_name(word) for word in argv])
-    cost_limit = _cost_limits(given.cost_limit)
+    argv = [_full_name(word) for word in argv]
+    shaping = ArgumentParser(add_help=False, allow_abbrev=False)
+    shaping.add_argument("--model")
+    shaping.add_argument("--env", nargs="*", default=())
+    shapes, _ = shaping.parse_known_args(argv)
+    given, argv = first.parse_known_args(argv)
+    cost_limit = cost_limits_of(given.cost_limit)
     use_device(given.device)
     chosen, source = ALGORITHMS[given.algorithm], _task_in(argv)
     nothing: Any = None  # only help is wanted
     task = find_task(source, given.cost) if source else Task("", "", nothing)
-    config = chosen.preset(given.preset, task, jax.default_backend())
+    device = jax.default_backend()
+    if source:
+        options = options_of(shapes.env)
+        config = preset_config(chosen, given.preset, task, device, options, shapes.model)
+    else:
+        config = chosen.preset(given.preset, task, device)
     config = replace(config, cost_limit=tuple(task.cost_limits.values()))
     kind = type(config)
 
@@ -51,6 +62,7 @@ def train(argv: list[str]) -> int:
         seed: int = 0,
         out_: Annotated[Path | None, tyro.conf.arg(name="out")] = None,
         cost: str | None = given.cost,
+        known: tuple[str, ...] = (),
         env: tuple[str, ...] = (),
         loggers: tuple[str, ...] = (),
         checkpoint_every: float | None = None,
@@ -69,6 +81,9 @@ def train(argv: list[str]) -> int:
             out_: The run's folder; a new one under runs/ if not given.
             cost: For Gymnasium environments: info:KEY, or file.py:function of batches (obs, action,
                 next obs).
+            known: Parts that the model is given and need not learn: cost (the function given as
+                --cost), or PART=file.py:function for reward, cost, termination, initial_states or
+                a whole model. They must be traceable by JAX.
             env: Options of the task, as NAME=VALUE.
             loggers: Additional loggers: tensorboard, wandb, or file.py:Logger.
             checkpoint_every: Minimum seconds between checkpoints; if not given, they take at most
@@ -81,8 +96,9 @@ def train(argv: list[str]) -> int:
             raise ValueError(f"task={task!r} must be the first word after train")
         settings = {**vars(config), "cost_limit": cost_limit or config.cost_limit or None}
         path = runs.train(
-            task, algorithm, preset, seeds, seed, out_, task_options=_options(env), cost=cost,
-            loggers=loggers, checkpoint_every=checkpoint_every, keep=keep, quiet=quiet, **settings,
+            task, algorithm, preset, seeds, seed, out_, task_options=options_of(env), cost=cost,
+            known=known, loggers=loggers, checkpoint_every=checkpoint_every, keep=keep, quiet=quiet,
+            **settings,
         )  # fmt: skip
         print_result(path)
         return 0
@@ -105,7 +121,7 @@ def _task_in(argv: list[str]) -> str | None:
     return next(iter([*first, *names]), None)
 
 
-def _cost_limits(words: Sequence[str]) -> "CostLimits":
+def cost_limits_of(words: Sequence[str]) -> "CostLimits":
     """Limits given as numbers, or each as NAME=NUMBER; empty if none is given."""
     pairs = [word.rpartition("=") for word in words]
     names = [name for name, sign, _ in pairs if sign]
@@ -118,7 +134,7 @@ def _cost_limits(words: Sequence[str]) -> "CostLimits":
         ) from None
 
 
-def _options(pairs: Sequence[str]) -> dict[str, Any]:
+def options_of(pairs: Sequence[str]) -> dict[str, Any]:
     """NAME=VALUE pairs as Python values."""
     options: dict[str, Any] = {}
     for pair in pairs:

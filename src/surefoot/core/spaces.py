@@ -8,13 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Shaped
 
+UNBOUNDED = 1e30
+"""A wider range of actions counts as having no bounds."""
+
 
 @dataclass(frozen=True)
 class ActionSpec:
     """A Box or Discrete action space.
 
-    Policies sample unbounded Gaussian actions. These are clipped to the bounds for an environment
-    and for the learned model. Probabilities are those of the unclipped action.
+    Gaussian policies sample unbounded actions in the units of the bounds: their networks' outputs
+    from -1 to 1 span the bounds. Actions are clipped for an environment and for the learned model.
+    Probabilities are those of the unclipped action.
     """
 
     size: int
@@ -22,6 +26,15 @@ class ActionSpec:
     discrete: bool = False
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+
+    @property
+    def scale(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Centre and half width of the bounds; 0 and 1 where there are none."""
+        pairs = [
+            ((low + high) / 2, (high - low) / 2) if 0 < high - low < UNBOUNDED else (0.0, 1.0)
+            for low, high in zip(self.low, self.high, strict=True)
+        ]
+        return tuple(centre for centre, _ in pairs), tuple(half for _, half in pairs)
 
     def encode(self, action: Shaped[Array, "*batch"]) -> Float[Array, "*batch A"]:
         """Actions as input of the learned model: clipped, or one-hot."""

@@ -6,7 +6,7 @@ the same step and `info` are implemented here, once.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from gymnasium import spaces
@@ -60,6 +60,8 @@ class TaskEnv(VectorEnv):
     max_episode_steps: int
     action_repeat: int = 1
     outcome: State = None
+    make_streams: ClassVar[type] = Streams
+    """Makes the environments' random streams from their seeds."""
 
     def __init__(
         self,
@@ -94,7 +96,7 @@ class TaskEnv(VectorEnv):
         self.episode_reward = np.zeros(num_envs)
         self.episode_cost = np.zeros((num_envs, len(self.cost_names)))
         self.failures = 0  # simulations that failed, since the start
-        self.streams = Streams(self._seeds(seed))
+        self.streams = self.make_streams(self._seeds(seed))
         self._started = False
 
     def reset(  # type: ignore[override]

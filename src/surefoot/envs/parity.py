@@ -1,19 +1,21 @@
 """Replay recordings of the reference environment and measure the largest differences.
 
-Point's turning servo and Doggo's contacts are chaotic, so those are compared one step at a time
-from every recorded state; Car also open loop. Layouts and redrawn goals must agree bit by bit.
+Here for the Goal tasks; `velocity.parity` has the velocity tasks. Point's turning servo and Doggo's
+contacts are chaotic, so those are compared one step at a time from every recorded state; Car also
+open loop. Layouts and redrawn goals must agree bit by bit.
 """
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from zipfile import BadZipFile
 
 import numpy as np
 
 from surefoot.core.config import check_choice
-from surefoot.envs import geometry
+from surefoot.envs import geometry, recordings
 from surefoot.envs.navigation.goal import GoalConfig, GoalEnv
 from surefoot.envs.navigation.robots import ROBOTS, PlanarRobot, load_model
+from surefoot.envs.recordings import Recording, Report
+from surefoot.envs.velocity import parity as velocity
 
 ARRAYS = (
     "qpos", "qvel", "warm", "xpos", "act", "rew", "cost", "met", "obs", "goal", "haz", "xy0",
@@ -22,11 +24,9 @@ ARRAYS = (
 OPEN_LOOP_TOLERANCE = 1e-6
 OPEN_LOOP_ROBOTS = ("car",)
 
-Recording = dict[str, np.ndarray]
-
 
 @dataclass(frozen=True)
-class Parity:
+class GoalParity(Report):
     """Largest absolute differences over one recording."""
 
     file: str
@@ -45,9 +45,8 @@ class Parity:
     open_loop_position: float | None
     """Car only: largest distance when only the first state and the actions are given."""
 
-    def failures(self) -> list[str]:
-        """Differences outside the tolerance, in words."""
-        limits = {
+    def limits(self) -> dict[str, float]:
+        return {
             "position": 1e-8 if self.robot == "car" else 1e-9,
             "reward": 1e-9,
             "lidar": 1e-8,
@@ -57,32 +56,36 @@ class Parity:
             "goal_mismatches": 0,
             "open_loop_position": OPEN_LOOP_TOLERANCE,
         }
-        out = []
-        for name, limit in limits.items():
-            value = getattr(self, name)
-            if value is not None and not value <= limit:
-                name = name.replace("_position", "").replace("_", " ")
-                out.append(f"{name} {value:.3g} > {limit:g}")
+
+    def failures(self) -> list[str]:
+        out = super().failures()
         if not self.layout_exact:
             out.append("layout differs")
         if self.redraws_exact != self.redraws:
             out.append(f"{self.redraws - self.redraws_exact} of {self.redraws} redraws differ")
         return out
 
-    def as_dict(self) -> dict[str, object]:
-        """Plain values, for --json."""
-        failures = self.failures()
-        return {**asdict(self), "ok": not failures, "failures": failures}
+    def line(self) -> str:
+        columns = ("position", "reward", "lidar", "accelerometer", "sensors", "open_loop_position")
+        return (
+            f"{Path(self.file).name}: {self.steps} steps; {self.differences(*columns)}; "
+            f"mismatches: {self.cost_mismatches} cost, {self.goal_mismatches} goal; "
+            f"layout {'exact' if self.layout_exact else 'differs'}, "
+            f"re-draws exact {self.redraws_exact} of {self.redraws}"
+        )
 
 
-def check(path: str | Path, robot: str | None = None) -> Parity:
-    """Measure one recording (.npz with the arrays named in ARRAYS).
+def check(path: str | Path, robot: str | None = None) -> Report:
+    """Measure one recording (.npz) of a Goal task (ARRAYS) or of a velocity task.
 
     The robot is `robot`, else the recording's array "robot", else the first one whose model has
     the recorded numbers of positions, velocities and actuators.
     """
     path = Path(path)
-    rec = _load(path)
+    rec = recordings.load(path)
+    if "spot" in rec:
+        return velocity.check(path, rec, robot)
+    recordings.require(path, rec, ARRAYS)
     name = robot or _robot_of(path, rec)
     check_choice("robot", name, ROBOTS)
     config = GoalConfig(robot=name, hazards=len(rec["haz"]))
@@ -94,7 +97,7 @@ def check(path: str | Path, robot: str | None = None) -> Parity:
     error = np.abs(env.observe(np.arange(steps)) - rec["obs"][1:])
     lidar = 2 * geometry.BINS
     layout_exact, redraws, exact = _layouts(config, rec)
-    return Parity(
+    return GoalParity(
         file=str(path),
         robot=name,
         steps=steps,
@@ -122,20 +125,6 @@ def recorded_states(config: GoalConfig, rec: Recording) -> GoalEnv:
     env.set_state(qpos[:-1], qvel[:-1], rec["warm"][:-1], rec["goal"][:-1], hazards)
     env.distance = geometry.distance(np, rec["xpos"][:-1, :2], env.goal)
     return env
-
-
-def _load(path: Path) -> Recording:
-    try:
-        with np.load(path, allow_pickle=False) as data:
-            rec = {name: np.asarray(data[name]) for name in (*ARRAYS, "robot") if name in data}
-    except FileNotFoundError:
-        raise ValueError(f"{path} does not exist") from None
-    except (OSError, EOFError, ValueError, TypeError, BadZipFile) as error:
-        raise ValueError(f"{path} cannot be read as .npz: {error}") from None
-    missing = [name for name in ARRAYS if name not in rec]
-    if missing:
-        raise ValueError(f"{path} is not a recording: it lacks {', '.join(missing)}")
-    return rec
 
 
 def _robot_of(path: Path, rec: Recording) -> str:

@@ -1,7 +1,7 @@
 """One stream of random numbers per environment.
 
-Each environment has a Mersenne twister, as in the reference. So an episode depends on its seed
-alone, not on the number of environments or threads. Numbers are drawn in blocks ahead of use, which
+An episode depends on its seed alone, not on the number of environments or threads. Most tasks have
+Mersenne twisters, as their reference has. Their numbers are drawn in blocks ahead of use, which
 makes "every environment consumes one number" a single vector addition.
 """
 
@@ -69,3 +69,31 @@ class Streams:
             twister.set_state(("MT19937", key, int(position), 0, 0.0))
         self._block[:] = state["block"]
         self._used[:] = state["used"]
+
+
+class Generators:
+    """N independent generators as Gymnasium's environments have them: PCG64."""
+
+    def __init__(self, seeds: Sequence[int]):
+        self._generators = [np.random.Generator(np.random.PCG64(seed)) for seed in seeds]
+
+    def __getitem__(self, i: int) -> np.random.Generator:
+        return self._generators[i]
+
+    def seed(self, ids: Sequence[int], seeds: Sequence[int]) -> None:
+        """Restart the generators `ids` from the given seeds."""
+        for i, seed in zip(ids, seeds, strict=True):
+            self._generators[i] = np.random.Generator(np.random.PCG64(int(seed)))
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Everything needed to continue, if only doubles were drawn."""
+        states = [g.bit_generator.state["state"] for g in self._generators]
+        words = [(*divmod(s["state"], 2**64), *divmod(s["inc"], 2**64)) for s in states]
+        return {"pcg64": np.array(words, np.uint64)}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Continue from what `state` returned."""
+        for generator, (a, b, c, d) in zip(self._generators, state["pcg64"].tolist(), strict=True):
+            words = {"state": a << 64 | b, "inc": c << 64 | d}
+            rest = {"bit_generator": "PCG64", "has_uint32": 0, "uinteger": 0}
+            generator.bit_generator.state = {"state": words, **rest}

@@ -30,6 +30,12 @@ BUILTIN = {
     "DoggoGoal": "surefoot.envs.navigation.tasks:DOGGO_GOAL",
     "DoggoGoalOpenAI": "surefoot.envs.navigation.tasks:DOGGO_GOAL_OPENAI",
     "RCCar": "surefoot.envs.rc_car.task:RC_CAR",
+    "HalfCheetahVelocity": "surefoot.envs.velocity.tasks:HALF_CHEETAH",
+    "HopperVelocity": "surefoot.envs.velocity.tasks:HOPPER",
+    "Walker2dVelocity": "surefoot.envs.velocity.tasks:WALKER2D",
+    "SwimmerVelocity": "surefoot.envs.velocity.tasks:SWIMMER",
+    "AntVelocity": "surefoot.envs.velocity.tasks:ANT",
+    "HumanoidVelocity": "surefoot.envs.velocity.tasks:HUMANOID",
 }
 """Built-in tasks: the attribute that holds each, loaded on first use."""
 GYMNASIUM_ID = re.compile(r"^([\w.]+:)?([\w\-]+/)?[\w\-.]+-v\d+$")
@@ -57,6 +63,8 @@ class Task:
     models: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
     """Known models by name: each makes a `world.model.TaskModel` for an environment of the task.
     `black-box`, which knows nothing, need not be listed."""
+    terminates: bool = True
+    """Episodes may terminate, so the black box learns that too."""
     presets: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """Overrides of an algorithm's default settings, by the algorithm's name, with dotted names."""
     reference: str | None = None

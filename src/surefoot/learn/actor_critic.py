@@ -12,17 +12,14 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Shaped
 
-from surefoot.core.arrays import Metrics, RandomKey, Scalar
+from surefoot.core.arrays import Metrics, RandomKey
 from surefoot.core.config import Count, Fraction, Positive, Range, Width, check
 from surefoot.core.spaces import ActionSpec
 from surefoot.learn import multiplier, surrogate
 from surefoot.learn.advantages import TargetKind, gae
 from surefoot.learn.descent import adam, descend
-from surefoot.learn.multiplier import MultiplierConfig, MultiplierState
+from surefoot.learn.multiplier import MultiplierConfig, MultiplierState, Rate, Scales
 from surefoot.learn.networks import Actor, Critics, Normalizer
-
-Rate = Scalar | float
-"""Factor on a learning rate."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +62,10 @@ class Batch(eqx.Module):
     `next_obs` holds the observations that critics bootstrap from, in one of two forms:
 
     - `[T, B, D]`: the observation after every step, the final one where an episode ended. Required
-      if an episode may be truncated before the last row.
+      if another episode may follow a truncated one.
     - `[1, B, D]`: the observations after the last step only. This saves memory and a pass through
-      the critics. Sufficient if episodes before the last row end only by `terminated`.
+      the critics. Sufficient if episodes before the last row end only by `terminated`, or if the
+      rows after an end repeat its final observation.
     """
 
     obs: Float[Array, "T B D"]
@@ -154,19 +152,21 @@ def init(
     )
 
 
-def observe(learner: Learner, obs: Float[Array, "*batch D"]) -> Learner:
-    """Merge observations into the running statistics, if there are any.
+def observe(learner: Learner, batch: Batch) -> Learner:
+    """Merge a batch's observations into the running statistics, if there are any.
 
     New statistics change the policy. Call this between an update and the next rollout, never
     between a rollout and its update.
     """
     if learner.normalizer is None:
         return learner
-    return eqx.tree_at(lambda s: s.normalizer, learner, learner.normalizer.update(obs))
+    return eqx.tree_at(
+        lambda s: s.normalizer, learner, learner.normalizer.update(batch.obs, batch.weight)
+    )
 
 
-def prepare(config: ActorCriticConfig, learner: Learner, batch: Batch) -> Rows:
-    """Compute advantages, value targets and old log-probabilities of a batch.
+def prepare(config: ActorCriticConfig, learner: Learner, batch: Batch) -> tuple[Rows, Scales]:
+    """Compute advantages, value targets and old log-probabilities of a batch, and their scales.
 
     Reward advantages are standardised. Cost advantages are centred; see `scale_costs`.
     """
@@ -195,10 +195,10 @@ def prepare(config: ActorCriticConfig, learner: Learner, batch: Batch) -> Rows:
     obs, action, advantages = flat(obs), flat(batch.action), flat(advantages)
     weight = None if batch.weight is None else flat(batch.weight)
     costs = surrogate.centred(advantages[:, 1:], weight)
-    if config.scale_costs:
-        costs = costs / surrogate.deviation(advantages[:, 0], weight)
+    unit = surrogate.deviation(advantages[:, 0], weight) if config.scale_costs else jnp.ones(())
+    costs = costs / unit
     old_heads = learner.actor.heads(obs)
-    return Rows(
+    rows = Rows(
         obs=obs,
         action=action,
         old_heads=old_heads,
@@ -209,6 +209,7 @@ def prepare(config: ActorCriticConfig, learner: Learner, batch: Batch) -> Rows:
         targets=flat(targets),
         weight=weight,
     )
+    return rows, Scales(unit, surrogate.deviation(costs, weight))
 
 
 def fit_critics(

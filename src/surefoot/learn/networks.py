@@ -131,11 +131,13 @@ class Actor(eqx.Module):
     """The policy: a Gaussian with state-independent `log_std`, or a categorical without one.
 
     Gaussian actions are unbounded, and so are their log-probabilities. `ActionSpec` clips actions
-    for the environment.
+    for the environment. The network and `log_std` are in units of the action bounds.
     """
 
     network: MLP
     log_std: Float[Array, " A"] | None
+    scale: tuple[tuple[float, ...], tuple[float, ...]] = eqx.field(static=True)
+    """Centre and half width of the action bounds."""
 
     def __init__(
         self,
@@ -148,6 +150,7 @@ class Actor(eqx.Module):
         # A small last layer gives all states nearly the same centred initial action.
         self.network = MLP([obs_dim, *hidden, actions.size], key, last_gain=0.01)
         self.log_std = None if actions.discrete else jnp.full(actions.size, log_std, jnp.float32)
+        self.scale = actions.scale
 
     def heads(self, obs: Float[Array, "*batch D"]) -> Float[Array, "*batch A"]:
         """Output of the network: means, or logits of a categorical policy."""
@@ -155,7 +158,12 @@ class Actor(eqx.Module):
 
     def distribution(self, heads: Float[Array, "*batch A"]) -> Distribution:
         """The distribution with these heads and this actor's `log_std`."""
-        return Categorical(heads) if self.log_std is None else Gaussian(heads, self.log_std)
+        if self.log_std is None:
+            return Categorical(heads)
+        if not self.scale[0]:  # no bounds are known
+            return Gaussian(heads, self.log_std)
+        centre, half = map(jnp.asarray, self.scale)
+        return Gaussian(centre + half * heads, jnp.log(half) + self.log_std)
 
     def __call__(self, obs: Float[Array, "*batch D"]) -> Distribution:
         return self.distribution(self.heads(obs))
@@ -200,17 +208,20 @@ class Normalizer(eqx.Module):
         self.var = jnp.ones(obs_dim, jnp.float32)
         self.count = jnp.zeros((), jnp.float32)
 
-    def update(self, obs: Float[Array, "*batch D"]) -> "Normalizer":
-        """Merge the rows of `obs` into the running statistics.
+    def update(
+        self, obs: Float[Array, "*batch D"], weight: Float[Array, "*batch"] | None = None
+    ) -> "Normalizer":
+        """Merge the rows of `obs` into the running statistics; rows of weight 0 do not count.
 
         Chan's parallel algorithm is exact for any split of the data into batches.
         """
         axes = tuple(range(obs.ndim - 1))
-        count = jnp.float32(obs.size // obs.shape[-1])
+        weight = jnp.ones(obs.shape[:-1]) if weight is None else weight
+        count, each = jnp.sum(weight), weight[..., None]
         # An empty batch has weight 0; this avoids a division by zero.
         rows = jnp.maximum(count, 1.0)
-        mean = jnp.sum(obs, axes) / rows
-        var = jnp.sum((obs - mean) ** 2, axes) / rows
+        mean = jnp.sum(each * obs, axes) / rows
+        var = jnp.sum(each * (obs - mean) ** 2, axes) / rows
         total = jnp.maximum(self.count + count, 1.0)
         share, gap = count / total, mean - self.mean
         old_share = self.count / total

@@ -21,12 +21,10 @@ from surefoot.core.spaces import ActionSpec
 from surefoot.learn import actor_critic, surrogate
 from surefoot.learn.actor_critic import (
     ActorCriticConfig,
-    Batch,
     Learner,
     Rate,
     Rows,
     fit_critics,
-    prepare,
 )
 from surefoot.learn.advantages import TargetKind
 from surefoot.learn.descent import adam, descend
@@ -81,7 +79,7 @@ def init(
 def update(
     config: PPOConfig,
     learner: Learner,
-    batch: Batch,
+    rows: Rows,
     lam: Float[Array, " k"],
     key: RandomKey,
     rate: Rate = 1.0,
@@ -93,7 +91,6 @@ def update(
 
     Metrics: those of `improve_policy` and of `fit_critics`.
     """
-    rows = prepare(config, learner, batch)
     actor_key, critic_key = jax.random.split(key)
     learner, metrics = improve_policy(config, learner, rows, lam, actor_key, rate)
     learner, critic_metrics = fit_critics(config, learner, rows, critic_key, rate)

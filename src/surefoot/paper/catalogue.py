@@ -173,10 +173,10 @@ def _validation_loss() -> Experiment:
 
 
 def _doggo() -> Experiment:
-    task = "DoggoGoal"
-    ppo, lagrangian, _ = _model_free(task, DOGGO_STEPS)
-    ours, loop = _paper(task)
-    default = Job(task, "mbppo-lagrangian")
+    # The paper trains safety-gym's quadruped on level 1.
+    task, level = "DoggoGoalOpenAI", {"level": 1}
+    jobs = (*_model_free(task, DOGGO_STEPS)[:2], *_paper(task), Job(task, "mbppo-lagrangian"))
+    ppo, lagrangian, ours, loop, default = (replace(job, task_options=level) for job in jobs)
     unlimited = replace(default, changes={"constrained": False}, note="no limit")
     paper = (
         (ppo, "21.3 ± 1.23"), (lagrangian, "1.63 ± 0.46"), (loop, "-0.14 ± 0.05"),

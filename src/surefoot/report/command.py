@@ -1,6 +1,7 @@
 """The command that repeats a run."""
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,13 +9,15 @@ from surefoot.algorithms.algorithm import ALGORITHMS, Overrides
 from surefoot.core.config import flat
 from surefoot.core.registry import is_reference
 from surefoot.envs.task import TASKS, find_task
+from surefoot.runs import setup
 from surefoot.runs.info import RunInfo
+from surefoot.runs.known import IN_PYTHON
 
 
 def preset_config(algorithm: str, preset: str, task: str, device: str) -> Any:
     """The config of a preset, with the task's cost limits filled in."""
     made = find_task(task)
-    config = ALGORITHMS[algorithm].preset(preset, made, device)
+    config = setup.preset_config(ALGORITHMS[algorithm], preset, made, device, {})
     return replace(config, cost_limit=config.cost_limit or tuple(made.cost_limits.values()))
 
 
@@ -27,6 +30,7 @@ def train_command(
     first: int,
     device: str,
     task_options: Overrides,
+    known: Sequence[str] = (),
 ) -> list[str]:
     """The words of `surefoot train …`, with each setting that differs from the preset's.
 
@@ -44,6 +48,8 @@ def train_command(
             words += option(name, value)
     if task_options:
         words += ["--env", *(f"{name}={value!r}" for name, value in task_options.items())]
+    if known:
+        words += ["--known", *known]
     return words
 
 
@@ -53,14 +59,17 @@ def repeat_command(info: RunInfo) -> str:
     It is the recorded command if this version cannot express the run's settings, or if that would
     take code that the run refers to: a report must not execute it.
     """
-    if info.task is None or info.backend is None or info.algorithm not in ALGORITHMS:
+    in_python = info.task_options.get("cost") == IN_PYTHON or any(
+        word.endswith("=") for word in info.known_from
+    )
+    if info.task is None or info.backend is None or in_python or info.algorithm not in ALGORITHMS:
         return info.command
     if info.task not in TASKS and is_reference(info.task):
         return info.command
     try:
         words = train_command(
             info.task, info.algorithm, info.preset, info.config, len(info.seeds), info.seeds[0],
-            info.backend, info.task_options,
+            info.backend, info.task_options, info.known_from,
         )  # fmt: skip
     except ValueError:
         return info.command

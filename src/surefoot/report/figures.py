@@ -47,12 +47,20 @@ Estimate = tuple[Statistic, Sequence[np.ndarray]]
 """A statistic and the scores [S] of each task that it is computed from."""
 
 
-def draw_curve(rows: Rows, cost_limit: float, title: str, path: Path) -> Path:
-    """Draw reward and cost of one run side by side."""
+def draw_curve(
+    rows: Rows,
+    cost_limit: float,
+    title: str,
+    path: Path,
+    evaluation: Mapping[str, Any] | None = None,
+) -> Path:
+    """Draw reward and cost of one run side by side, and the evaluation that followed."""
     figure, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
     axes[1].axhline(cost_limit, color=GREY, ls="--", lw=1)  # first, so that the axis includes it
     for axis, name in zip(axes, ("reward", "cost"), strict=True):
         plot_curve(axis, rows, name)
+        if evaluation is not None:
+            _plot_evaluation(axis, rows, name, evaluation)
         finish_curves(axis, name)
     axes[1].annotate(
         f"limit {cost_limit:g}", (1, cost_limit), xycoords=("axes fraction", "data"),
@@ -69,6 +77,18 @@ def save_into_run(figure: Figure, path: Path, **options: Any) -> Path:
     figure.savefig(picture, dpi=160, **options)
     plt.close(figure)
     return Folder(path.parent).write_bytes(path.name, picture.getvalue(), sync=False)
+
+
+def _plot_evaluation(axis: Axes, rows: Rows, name: str, evaluation: Mapping[str, Any]) -> None:
+    """Mark the mean over fresh episodes, with its 95 % interval, at the end of a curve."""
+    steps, value = max(row["steps"] for row in rows), evaluation[name]
+    low, high = evaluation.get(f"{name}_interval") or (value, value)
+    label = f"{evaluation['episodes']} fresh episodes: {value:.1f}"
+    axis.errorbar(
+        [steps], [value], [[value - low], [high - value]], fmt="D", ms=5, color=COLOURS[1],
+        capsize=3, label=label, zorder=5, clip_on=False,
+    )  # fmt: skip
+    axis.legend(loc="best", fontsize=8, frameon=False)
 
 
 def plot_curve(axis: Axes, rows: Rows, name: str, label: str = "", number: int = 0) -> None:

@@ -12,7 +12,7 @@ from surefoot.core.config import Count, NonNegative, Range, check, check_value, 
 from surefoot.core.files import Damaged
 from surefoot.runs.folder import RunFolder, Values
 
-FORMAT = 2
+FORMAT = 3
 Seed = Annotated[int, Range(least=0, most=2**32 - 1)]
 
 
@@ -41,6 +41,8 @@ class RunInfo:
     """The limit of each constraint, by name."""
     known: list[str] = field(default_factory=list)
     """Parts of the environment that the model knows; the others are learned."""
+    known_from: list[str] = field(default_factory=list)
+    """What `known` was, as words that `train` takes; without a reference if it was in Python."""
     backend: str | None = None
     command: str = ""
     started_at: float | None = None
@@ -90,7 +92,15 @@ def _from_format_1(values: Values) -> Values:
     }
 
 
-MIGRATIONS: dict[int, Callable[[Values], Values]] = {1: _from_format_1}
+def _from_format_2(values: Values) -> Values:
+    """Real and imagined costs were compared by their difference."""
+    config = dict(values["config"])
+    if "gap_memory" in config:
+        config["ratio_memory"] = config.pop("gap_memory")
+    return {**values, "config": config, "format": 3}
+
+
+MIGRATIONS: dict[int, Callable[[Values], Values]] = {1: _from_format_1, 2: _from_format_2}
 """From each earlier format to the next."""
 
 
@@ -122,7 +132,8 @@ def _check_references(info: RunInfo, run: str) -> None:
     """A ValueError if code that the run refers to lies in its own folder, or is not certain."""
     cost = info.task_options.get("cost", ())
     costs = cost if isinstance(cost, list | tuple) else [cost]
-    for text in (info.task, info.algorithm, *info.loggers, *costs):
+    known = (word.partition("=")[2] for word in info.known_from)
+    for text in (info.task, info.algorithm, *info.loggers, *costs, *known):
         source = str(text).rpartition(":")[0]
         inside = os.path.realpath(source).startswith(run + os.sep)
         if source.endswith(".py") and (inside or not os.path.isabs(source)):

@@ -51,6 +51,8 @@ class RunState:
     """Mean of the last epoch over seeds; None if no episode ended."""
     cost: float | None = None
     cost_limit: float | None = None
+    evaluation: Values | None = None
+    """Reward and cost of fresh episodes after training."""
     started: str | None = None
     started_at: float = 0.0
 
@@ -120,6 +122,7 @@ def _read(folder: RunFolder) -> tuple[RunReport, list[dict[str, float]]]:
     if (path / "result.json").exists():
         report.result = _attempt(lambda: read_result(folder), problems)
         report.state = "finished"
+        report.evaluation = (report.result or {}).get("evaluation")
         if report.result and "failed" in report.result:
             report.state, report.problem = "failed", report.result["failed"]
     report.resume = how_to_resume(folder, info)

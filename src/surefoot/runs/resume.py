@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -22,8 +23,9 @@ from surefoot.runs.device import DEVICES, device_name
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.info import RunInfo, parse_info, read_info
 from surefoot.runs.keeper import policy_in
+from surefoot.runs.known import Known
 from surefoot.runs.listing import is_run, read_result
-from surefoot.runs.setup import MakeEnv, MakeModel, recorded_setup
+from surefoot.runs.setup import MakeEnv, recorded_setup
 from surefoot.runs.train import train_to_end
 
 
@@ -31,9 +33,10 @@ def resume(
     run: str | Path,
     make_env: MakeEnv | None = None,
     steps: int | None = None,
-    known: MakeModel | None = None,
+    known: Known = None,
     on_epoch: Callable[[Epoch], object] | None = None,
     quiet: bool = False,
+    cost: Any = None,
 ) -> Path:
     """Resume a run from its last checkpoint, as if it had never stopped.
 
@@ -46,9 +49,10 @@ def resume(
             Environments with `snapshot` and `restore` (see `surefoot.envs.gym.snapshot`) continue
             exactly; others begin new episodes.
         steps: A new number of real steps in all, to make a run longer.
-        known: The function given to `train` as `known`, if one was.
+        known: What was given to `train` as `known`, if that was a Python function.
         on_epoch: Called after every epoch.
         quiet: Show no progress.
+        cost: What was given to `train` as `cost`, if that was a Python function.
     """
     folder = RunFolder(Path(run))
     if not folder.path.is_dir():
@@ -68,7 +72,7 @@ def resume(
             if steps < done:
                 raise ValueError(f"steps={steps} must be at least {done}, which the run has done")
             info = replace(info, config={**info.config, "steps": steps})
-        setup = recorded_setup(info, folder.path, make_env, known)
+        setup = recorded_setup(info, folder.path, make_env, known, cost)
         if not sound:
             folder.write_json("config.json", info.to_dict())
         _restore_files(folder, info, last, notes)
@@ -76,6 +80,7 @@ def resume(
         if last is not None:
             if steps is None and finished == int(last.arrays["totals/steps"]):
                 return folder.path
+            setup.check_known(info, folder.path)
             info = _note_differences(info, last, notes)
         if steps is not None and finished is not None:
             folder.files.rename("result.json", f"result-{finished}.json")

@@ -1,12 +1,18 @@
 """`Setup`: what a run trains on and with, resolved from a request or from a run's record."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
-from surefoot.algorithms.algorithm import ALGORITHMS, Algorithm, algorithm_of, register_algorithm
+from surefoot.algorithms.algorithm import (
+    ALGORITHMS,
+    Algorithm,
+    Shape,
+    algorithm_of,
+    register_algorithm,
+)
 from surefoot.algorithms.collect import uses_state
 from surefoot.algorithms.trainer import Problem
 from surefoot.core.config import changed, did_you_mean
@@ -16,13 +22,11 @@ from surefoot.envs.base import TaskEnv
 from surefoot.envs.task import BLACK_BOX, Task, find_task
 from surefoot.runs.folder import Values
 from surefoot.runs.info import RunInfo, config_of
-from surefoot.world.black_box import BlackBox
+from surefoot.runs.known import IN_PYTHON, MODEL, Known, Parts, check_parts, known_model, read_known
 from surefoot.world.model import TaskModel
 
 MakeEnv = Callable[..., Any]
 """Makes one environment, or as many as its argument says; see `envs.task.find_task`."""
-MakeModel = Callable[[Any], TaskModel]
-"""Makes a task model for an environment."""
 CostLimits = float | Sequence[float] | Mapping[str, float]
 """One limit for all constraints, one for each in order, or each by name."""
 RESERVED = ("num_envs", "seed", "threads", "render_mode")
@@ -38,8 +42,10 @@ class Setup:
     algorithm: Algorithm
     config: Any
     seeds: tuple[int, ...]
-    make_model: MakeModel | None = None
-    """A user's own model, instead of the task's."""
+    known: Parts = field(default_factory=dict)
+    """What the user knows of the environment, instead of the task's model."""
+    notes: tuple[str, ...] = ()
+    """To be shown before training."""
 
     def make_envs(self, n: int, render_mode: str | None = None) -> TaskEnv:
         """n environments; their observation is the one that the config names."""
@@ -67,12 +73,21 @@ class Setup:
         )
 
     def model(self, env: TaskEnv) -> TaskModel:
-        """The task model that the config names, or the user's own."""
-        if self.make_model is not None:
-            return self.make_model(env)
-        if self.config.model == BLACK_BOX:
-            return BlackBox(env.single_observation_space.shape[0], tuple(env.cost_names))
+        """The task model that the config names, with the parts that the user knows."""
+        if self.known or self.config.model == BLACK_BOX:
+            return known_model(self.known, env, self.task.terminates)
         return self.task.models[self.config.model](env)
+
+    def check_known(self, info: RunInfo, path: Path) -> None:
+        """Raise a ValueError unless the model knows what the run's record says."""
+        if not self.algorithm.uses_model:
+            return
+        known = list(self.model(self.make_envs(1)).known)
+        if known != info.known:
+            raise ValueError(
+                f"known: the model of {path} knows {info.known}, not {known}; pass what was given "
+                f"to train"
+            )
 
 
 def new_setup(
@@ -86,13 +101,13 @@ def new_setup(
     options: Mapping[str, Any],
     cost: Any = None,
     cost_limit: CostLimits | None = None,
-    make_model: MakeModel | None = None,
+    known: Known = None,
 ) -> Setup:
     """Resolve and check a request, before anything is created."""
-    task = find_task(source, cost)
+    task, parts = find_task(source, cost), read_known(known)
     chosen = algorithm_of(config) if algorithm is None else _registered(algorithm)
     if config is None:
-        config = chosen.preset(preset, task, device)
+        config = preset_config(chosen, preset, task, device, options, changes.get("model"))
     elif not isinstance(config, chosen.config):
         raise ValueError(
             f"algorithm={chosen.name!r} contradicts config={type(config).__name__}, which is for "
@@ -102,12 +117,11 @@ def new_setup(
     config = changed(config, {**changes, **({} if cost_limit is None else {"cost_limit": ()})})
     chosen.check(config)
     options = dict(options)
-    if callable(cost):  # cannot be recorded
-        task = replace(task, reference=None)
-    elif cost is not None:  # references must hold from any working directory
+    if cost is not None and not callable(cost):
+        # References must hold from any working directory.
         one = isinstance(cost, str)
         options["cost"] = absolute_reference(cost) if one else [*map(absolute_reference, cost)]
-    setup = Setup(task, options, chosen, config, tuple(seeds), make_model)
+    setup = Setup(task, options, chosen, config, tuple(seeds), parts)
     _check_options(setup)
     env = setup.make_envs(1)
     limits = cost_limit if cost_limit is not None else config.cost_limit or task.cost_limits
@@ -116,7 +130,28 @@ def new_setup(
     setup = replace(setup, config=config)
     # A model that does not fit is reported before a folder exists.
     uses_state(env, setup.problem(env, 1).model)
-    return setup
+    return replace(setup, notes=tuple(check_parts(parts, env)))
+
+
+def preset_config(
+    algorithm: Algorithm,
+    preset: str,
+    task: Task,
+    device: str,
+    options: Mapping[str, Any],
+    model: str | None = None,
+) -> Any:
+    """The config of a preset; if nothing of the task is known, it follows the environment's shape.
+
+    `model` is the model that a user asks for, if any.
+    """
+    shape = None
+    if not task.models or model == BLACK_BOX:
+        env = task.make(1, **options)
+        if env.max_episode_steps:  # otherwise `Setup.problem` reports it
+            size = action_spec(env.single_action_space).size
+            shape = Shape(env.single_observation_space.shape[0], size, env.max_episode_steps)
+    return algorithm.preset(preset, task, device, shape)
 
 
 def _registered(algorithm: str | Algorithm) -> Algorithm:
@@ -131,9 +166,13 @@ def _registered(algorithm: str | Algorithm) -> Algorithm:
 
 
 def recorded_setup(
-    info: RunInfo, path: Path, make_env: MakeEnv | None = None, make_model: MakeModel | None = None
+    info: RunInfo,
+    path: Path,
+    make_env: MakeEnv | None = None,
+    known: Known = None,
+    cost: Any = None,
 ) -> Setup:
-    """The setup of a run on disk; `make_env` if the run does not record its task."""
+    """The setup of a run on disk; arguments are those that the run does not record."""
     if (info.task is None) != (make_env is not None):
         raise ValueError(
             f"{path} was trained on the task {info.task}, so make_env must not be given"
@@ -141,13 +180,22 @@ def recorded_setup(
             else f"{path} was trained on environments made by a Python function: pass that "
             f"function as make_env"
         )
+    options = dict(info.task_options)
+    if (options.get("cost") == IN_PYTHON) != (cost is not None):
+        raise ValueError(
+            f"{path} records its cost, so cost must not be given"
+            if cost is not None
+            else f"{path} was trained with a Python function as cost: pass that function as cost"
+        )
+    if cost is not None:
+        del options["cost"]
     config = config_of(info, path)
     try:
-        task = find_task(make_env or str(info.task))
+        task = find_task(make_env or str(info.task), cost)
     except ValueError as error:
         raise ValueError(f"{path}: its task cannot be made: {error}") from error
-    algorithm = ALGORITHMS[info.algorithm]
-    return Setup(task, info.task_options, algorithm, config, tuple(info.seeds), make_model)
+    parts = read_known(info.known_from if known is None else known)
+    return Setup(task, options, ALGORITHMS[info.algorithm], config, tuple(info.seeds), parts)
 
 
 def limits_by_name(
@@ -184,9 +232,18 @@ def _check_options(setup: Setup) -> None:
         if name in setup.options:
             raise ValueError(f"{name}={setup.options[name]!r} is not an option of a task")
     field = "model" if setup.algorithm.uses_model else "observation"
-    if field == "model" and setup.make_model is not None:
-        return
     sees = setup.algorithm.sees(setup.config)
+    if setup.known and field != "model":
+        raise ValueError(
+            f"known={list(setup.known)}: {setup.algorithm.name} learns no model; leave it out"
+        )
+    if MODEL in setup.known:
+        return
+    if setup.known and sees != BLACK_BOX:
+        raise ValueError(
+            f"known={list(setup.known)} must go with model={BLACK_BOX!r}; model={sees!r} of "
+            f"{setup.task.name} has known parts of its own"
+        )
     check = setup.task.check_model if field == "model" else setup.task.check_observation
     check(sees)
     given = setup.options.get("observation", sees)

@@ -24,9 +24,10 @@ from surefoot.runs.drive import WriteFault, drive, how_to_resume
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.info import RunInfo, Seed
 from surefoot.runs.interrupt import Interrupt
+from surefoot.runs.known import IN_PYTHON, Known, to_words
 from surefoot.runs.loggers import check_loggers
 from surefoot.runs.loggers.csv import CsvLogger
-from surefoot.runs.setup import CostLimits, MakeModel, Setup, new_setup
+from surefoot.runs.setup import CostLimits, Setup, new_setup
 
 Seeds = Annotated[int, Range(least=1, most=10_000)]
 
@@ -42,7 +43,7 @@ def train(
     task_options: Mapping[str, Any] | None = None,
     cost: Any = None,
     cost_limit: CostLimits | None = None,
-    known: MakeModel | None = None,
+    known: Known = None,
     loggers: Sequence[str] = (),
     on_epoch: Callable[[Epoch], object] | None = None,
     checkpoint_every: float | None = None,
@@ -65,7 +66,10 @@ def train(
         cost: For Gymnasium environments: a key of `info`, or a function of batches
             (obs, action, next_obs).
         cost_limit: One limit, one per constraint, or a dict by name; the task's if not given.
-        known: A function that makes a `TaskModel` for an environment: what is known of it.
+        known: Parts of the environment that the model need not learn: ("cost",) for the cost
+            function given as `cost`, a dict such as {"reward": function, "termination": function}
+            of functions in JAX of batches (obs, action, next_obs), or a function that makes a
+            whole `TaskModel` for an environment. Functions may be references.
         loggers: Additional loggers, such as "tensorboard" and "wandb".
         on_epoch: Called after every epoch.
         checkpoint_every: Minimum seconds between checkpoints; 0 writes one after every epoch. If
@@ -87,7 +91,7 @@ def train(
         version=__version__,
         task=setup.task.reference,
         task_name=setup.task.name,
-        task_options=setup.options,
+        task_options={**setup.options, **({"cost": IN_PYTHON} if callable(cost) else {})},
         algorithm=name,
         preset=preset if config is None else CUSTOM,
         seeds=list(setup.seeds),
@@ -100,11 +104,12 @@ def train(
         checkpoint_every=checkpoint_every,
         keep=keep,
         loggers=[absolute_reference(name) for name in loggers],
+        known_from=to_words(setup.known),
         algorithm_title=setup.algorithm.title,
     )
     folder = RunFolder.new(f"{setup.task.name}-{setup.algorithm.name}", out)
     with folder.locked():
-        return train_to_end(folder, info, setup, None, [], quiet, on_epoch)
+        return train_to_end(folder, info, setup, None, list(setup.notes), quiet, on_epoch)
 
 
 def train_to_end(

@@ -11,7 +11,8 @@ from surefoot.algorithms.experience import Experience
 from surefoot.core.config import Count, NonNegativeInt, check_values
 from surefoot.runs.acting import EVALUATION_SEED
 from surefoot.runs.folder import Values
-from surefoot.runs.setup import MakeEnv, MakeModel
+from surefoot.runs.known import Known
+from surefoot.runs.setup import MakeEnv
 from surefoot.use.run import load_model
 from surefoot.world.diagnostics import LEVELS, Diagnostic, RealSteps, Trial
 
@@ -33,7 +34,8 @@ def diagnose(
     seed: int = EVALUATION_SEED,
     horizon: int | None = None,
     make_env: MakeEnv | None = None,
-    known: MakeModel | None = None,
+    known: Known = None,
+    cost: Any = None,
 ) -> Diagnosis:
     """Compare the model of a run's last checkpoint with fresh real episodes of its policy.
 
@@ -48,9 +50,10 @@ def diagnose(
         seed: Added to the run's seeds; decides which episodes are met.
         horizon: Steps of a rollout; the run's own if not given.
         make_env: The function that makes environments, if the run does not record its task.
-        known: The function given to `train` as `known`, if one was.
+        known: What was given to `train` as `known`, if that was a Python function.
+        cost: What was given to `train` as `cost`, if that was a Python function.
     """
-    learned = load_model(run, "diagnose", make_env, known)
+    learned = load_model(run, "diagnose", make_env, known, cost)
     info, setup = learned.info, learned.setup
     length = learned.planning.horizon if horizon is None else horizon
     check_values(

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from surefoot.algorithms.planning import Mode, default_planner
 from surefoot.algorithms.seeds import pick_seeds
@@ -9,7 +10,8 @@ from surefoot.core.config import Count, check_value
 from surefoot.runs.acting import EVALUATION_SEED, PLANNED_EPISODES, Acting
 from surefoot.runs.folder import RunFolder, Values
 from surefoot.runs.info import RunInfo, config_of, read_info
-from surefoot.runs.setup import MakeEnv, MakeModel, recorded_setup
+from surefoot.runs.known import Known
+from surefoot.runs.setup import MakeEnv, recorded_setup
 from surefoot.use.run import check_which, load_model, load_policies, plan_of
 from surefoot.world.planner import PlannerConfig
 
@@ -24,7 +26,8 @@ def evaluate(
     plan: Mode | None = None,
     planner: PlannerConfig | None = None,
     make_env: MakeEnv | None = None,
-    known: MakeModel | None = None,
+    known: Known = None,
+    cost: Any = None,
 ) -> Values:
     """Evaluate a run's policies on fresh episodes of its task.
 
@@ -42,7 +45,8 @@ def evaluate(
             training look ahead if not given.
         planner: Settings of the planner; the run's own if not given.
         make_env: The function that makes environments, if the run does not record its task.
-        known: The function given to `train` as `known`, if one was.
+        known: What was given to `train` as `known`, if that was a Python function.
+        cost: What was given to `train` as `cost`, if that was a Python function.
     """
     plan = plan or plan_of(run)
     if episodes is None:
@@ -51,7 +55,7 @@ def evaluate(
     if planner is not None and plan is None:
         raise ValueError("planner is given, but plan is not: pass plan='look-ahead' or 'filter'")
     return acting_in(
-        run, episodes, seed, deterministic, plan, planner, make_env=make_env, known=known
+        run, episodes, seed, deterministic, plan, planner, None, make_env, known, cost
     ).evaluate()
 
 
@@ -64,7 +68,8 @@ def acting_in(
     planner: PlannerConfig | None = None,
     which: int | None = None,
     make_env: MakeEnv | None = None,
-    known: MakeModel | None = None,
+    known: Known = None,
+    cost: Any = None,
 ) -> Acting:
     """All seeds of a run, or seed number `which`, with `per_seed` environments each.
 
@@ -73,10 +78,10 @@ def acting_in(
     if plan is None:
         folder = RunFolder(Path(run))
         info = read_info(folder)
-        setup = recorded_setup(info, folder.path, make_env, known)
+        setup = recorded_setup(info, folder.path, make_env, known, cost)
         policy, planning = load_policies(folder, info), None
     else:
-        learned = load_model(run, "plan with", make_env, known)
+        learned = load_model(run, "plan with", make_env, known, cost)
         setup, policy, planning = learned.setup, learned.policy, learned.planning
         config = planner or planning.config or default_planner_of(learned.info)
         planning = planning._replace(config=config)

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from surefoot.algorithms.planning import Mode
 from surefoot.algorithms.trainer import Planning
@@ -11,7 +11,8 @@ from surefoot.core.snapshot import Saved
 from surefoot.runs.checkpoint import Checkpoint, newest_sound
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.info import RunInfo, algorithm_of, parse_info, read_info
-from surefoot.runs.setup import MakeEnv, MakeModel, Setup, recorded_setup
+from surefoot.runs.known import Known
+from surefoot.runs.setup import MakeEnv, Setup, recorded_setup
 
 
 class LearnedModel(NamedTuple):
@@ -60,7 +61,8 @@ def load_model(
     run: str | Path,
     purpose: str,
     make_env: MakeEnv | None = None,
-    make_model: MakeModel | None = None,
+    known: Known = None,
+    cost: Any = None,
 ) -> LearnedModel:
     """What a run's newest sound checkpoint holds; a ValueError if it has no model to `purpose`."""
     folder = RunFolder(Path(run))
@@ -71,20 +73,15 @@ def load_model(
         why = "; ".join(problems) or "there is none"
         raise ValueError(f"{run} has no checkpoint that can be read: {why}")
     info = parse_info(last.meta["info"], folder.checkpoints)
-    setup = recorded_setup(info, folder.path, make_env, make_model)
+    setup = recorded_setup(info, folder.path, make_env, known, cost)
     algorithm = setup.algorithm
     if not algorithm.uses_model:
         raise ValueError(
             f"{run} has no model to {purpose}: {algorithm.title} does not learn one; use a run of "
             f"mbppo-lagrangian or safe-loop"
         )
+    setup.check_known(info, folder.path)
     problem = setup.problem(setup.make_envs(1), 1)
-    known = list(problem.task_model.known)
-    if known != info.known:
-        raise ValueError(
-            f"known: the model of {run} knows {info.known}, not {known}; pass what was given to "
-            f"train"
-        )
     environments = algorithm.environments(setup.config, problem.episode_steps)
     trainer = algorithm.trainer(setup.config, replace(problem, environments=environments))
     saved = Saved(last.arrays).under("trainer")

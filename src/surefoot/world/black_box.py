@@ -20,13 +20,15 @@ class BlackBox:
     """States, records and features are observations; reward, costs and termination are learned.
 
     Any of the three may be given as a function of (observation, action, next observation) instead.
+    `known=` of `surefoot.train` makes such a model from functions of batches.
     The action is the model's input: clipped to the bounds, or one-hot.
+
+    A cost is learned in two parts: the probability that a step costs, and how much it costs then.
+    So costs of 0 or 1, rare costs and dense costs need no settings, and none is negative.
     """
 
     observation_size: int
     cost_names: tuple[str, ...] = ("cost",)
-    binary_cost: bool = False
-    """Costs are all 0 or 1: learn their probability instead of their value."""
     terminates: bool = True
     """Episodes may terminate, so termination is learned too."""
     reward_fn: SignalFn | None = None
@@ -35,12 +37,19 @@ class BlackBox:
     """Returns the costs [k], or a scalar if there is one cost."""
     termination_fn: SignalFn | None = None
     """Returns whether the episode terminates, a scalar."""
+    initial_fn: Callable[[RandomKey, int], Float[Array, "n O"]] | None = None
+    """Draws n initial observations; without it, rollouts start from recent real ones."""
 
     takes_observations = True
 
     @property
     def known(self) -> tuple[str, ...]:
-        parts = {"reward": self.reward_fn, "cost": self.cost_fn, "termination": self.termination_fn}
+        parts = {
+            "initial states": self.initial_fn,
+            "reward": self.reward_fn,
+            "cost": self.cost_fn,
+            "termination": self.termination_fn,
+        }
         return tuple(name for name, fn in parts.items() if fn is not None)
 
     @property
@@ -51,8 +60,9 @@ class BlackBox:
     def output_names(self) -> tuple[str, ...]:
         reward = () if self.reward_fn else ("reward",)
         costs = () if self.cost_fn else self.cost_names
+        occurs = tuple(f"any {name}" for name in costs)
         end = ("end",) if self._learns_end else ()
-        return (*self.feature_names, *reward, *costs, *end)
+        return (*self.feature_names, *reward, *costs, *occurs, *end)
 
     @property
     def record_size(self) -> int:
@@ -64,13 +74,15 @@ class BlackBox:
 
     @property
     def target_size(self) -> int:
-        costs = 0 if self.cost_fn or self.binary_cost else len(self.cost_names)
-        return self.observation_size + (self.reward_fn is None) + costs
+        return self.observation_size + (self.reward_fn is None) + self._learned_costs
 
     @property
     def binary_size(self) -> int:
-        costs = len(self.cost_names) if self.binary_cost and not self.cost_fn else 0
-        return costs + self._learns_end
+        return self._learned_costs + self._learns_end
+
+    @property
+    def _learned_costs(self) -> int:
+        return 0 if self.cost_fn else len(self.cost_names)
 
     @property
     def _learns_end(self) -> bool:
@@ -79,8 +91,8 @@ class BlackBox:
     def record(self, state: np.ndarray) -> np.ndarray:
         return state
 
-    def initial_records(self, key: RandomKey, n: int) -> None:
-        return None
+    def initial_records(self, key: RandomKey, n: int) -> Float[Array, "n O"] | None:
+        return None if self.initial_fn is None else self.initial_fn(key, n)
 
     def restore(self, key: RandomKey, records: Float[Array, "N O"]) -> Float[Array, "N O"]:
         return records
@@ -103,7 +115,8 @@ class BlackBox:
         if self.reward_fn is None:
             parts.append(jnp.asarray(reward)[None])
         if not self.cost_fn:
-            parts.append(cost)  # the last Gaussian outputs, or the first binary ones
+            occurs = cost > 0
+            parts += [jnp.where(occurs, cost, jnp.nan), occurs.astype(jnp.float32)]
         if self._learns_end:
             parts.append(jnp.asarray(terminated, jnp.float32)[None])
         return jnp.concatenate(parts)
@@ -125,10 +138,9 @@ class BlackBox:
             reward = self.reward_fn(state, action, after)
         if self.cost_fn is not None:
             cost = jnp.atleast_1d(self.cost_fn(state, action, after))
-        elif self.binary_cost:
-            cost = probability[: len(self.cost_names)]  # the expected cost has less noise
-        else:
-            cost = prediction[size + (self.reward_fn is None) :]
+        else:  # the expected cost has less noise than a drawn one
+            amount = jnp.maximum(prediction[size + (self.reward_fn is None) :], 0.0)
+            cost = probability[: len(self.cost_names)] * amount
         ended = jnp.zeros((), bool)
         if self.termination_fn is not None:
             ended = jnp.asarray(self.termination_fn(state, action, after), bool)

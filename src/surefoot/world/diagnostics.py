@@ -34,10 +34,14 @@ class Calibration(eqx.Module):
 def calibration(
     mean: Float[Array, "*B D"], std: Float[Array, "*B D"], target: Float[Array, "*B D"]
 ) -> Calibration:
-    """Compare predicted Gaussians with observed targets, averaged over all leading axes."""
+    """Compare predicted Gaussians with observed targets, averaged over all leading axes.
+
+    Missing targets, which are NaN, are left out.
+    """
     z = ((target - mean) / std).reshape(-1, mean.shape[-1])
     inside = jnp.abs(z) <= jnp.asarray(_HALF_WIDTHS)[:, None, None]
-    return Calibration(coverage=inside.mean(axis=1), chi2=jnp.square(z).mean(axis=0))
+    inside = jnp.where(jnp.isnan(z), jnp.nan, inside)
+    return Calibration(jnp.nanmean(inside, axis=1), jnp.nanmean(jnp.square(z), axis=0))
 
 
 class OneStep(eqx.Module):
@@ -66,12 +70,12 @@ def one_step(
     d = mean.shape[-1]
     real, label = jnp.broadcast_to(targets[:, :d], mean.shape), targets[:, d:]
     over = (0, 1)
-    mse = jnp.square(mean - real).mean(over)
+    mse = jnp.nanmean(jnp.square(mean - real), over)
     nll = jnp.square((mean - real) / std) + 2 * jnp.log(std / ensemble.target_std)
     return OneStep(
         rmse=jnp.sqrt(mse),
         share=mse / jnp.square(ensemble.target_std),
-        loss=nll.mean(over),
+        loss=jnp.nanmean(nll, over),
         calibration=calibration(mean, std, real),
         binary_loss=(jax.nn.softplus(logits) - label * logits).mean(over),
         predicted_rate=jax.nn.sigmoid(logits).mean(over),

@@ -91,11 +91,14 @@ def row_loss(
     """Negative log-likelihood of each row (eq. loss_ensemble), up to constants.
 
     Mean over Gaussian outputs of (mu - y)^2 / sigma^2 + log sigma^2, plus mean over binary outputs
-    of the cross-entropy.
+    of the cross-entropy. A target of NaN is missing and adds nothing.
     """
     d = mean.shape[-1]
     y, label = target[:, :d], target[:, d:]
-    loss = jnp.mean(jnp.square(mean - y) / variance + jnp.log(variance), axis=-1)
+    missing = jnp.isnan(y)
+    # Replaced before the difference, because the gradient of an unselected NaN is NaN.
+    error = jnp.square(mean - jnp.where(missing, 0.0, y)) / variance + jnp.log(variance)
+    loss = jnp.mean(jnp.where(missing, 0.0, error), axis=-1)
     if logits.shape[-1]:
         loss = loss + jnp.mean(jax.nn.softplus(logits) - label * logits, axis=-1)
     return loss
@@ -114,18 +117,20 @@ def prepare(
     n_train = jnp.sum(kind == 0)
     table = jnp.concatenate([inputs, targets], axis=-1)[jnp.argsort(kind)]
 
-    train = (index < n_train)[:, None]
-    total = jnp.maximum(n_train, 1)
-    mean = jnp.where(train, table, 0.0).sum(axis=0) / total
-    std = jnp.sqrt(jnp.where(train, jnp.square(table - mean), 0.0).sum(axis=0) / total)
-
     f, d = ensemble.input_mean.shape[0], ensemble.target_mean.shape[0]
+    gaussian = (jnp.arange(table.shape[1]) >= f) & (jnp.arange(table.shape[1]) < f + d)
+    known = (index < n_train)[:, None] & ~(gaussian & jnp.isnan(table))
+    total = jnp.maximum(known.sum(axis=0), 1)
+    mean = jnp.where(known, table, 0.0).sum(axis=0) / total
+    std = jnp.sqrt(jnp.where(known, jnp.square(table - mean), 0.0).sum(axis=0) / total)
+
     # A constant input gets scale 1, so a small deviation in imagination stays small.
     # A constant target gets a tiny scale, so its predicted noise is tiny too.
     input_std = jnp.where(std[:f] < MIN_STD, 1.0, std[:f])
     target_std = jnp.maximum(std[f : f + d], MIN_STD)
-    rate = mean[f + d :]
-    base_logits = jnp.log(rate + NEVER) - jnp.log(1 - rate + NEVER)
+    # Bounds, not sums: a compiler may turn (1 - rate) + NEVER into (1 + NEVER) - rate, which is 0.
+    odds = jnp.maximum(mean[f + d :], NEVER), jnp.maximum(1 - mean[f + d :], NEVER)
+    base_logits = jnp.log(odds[0]) - jnp.log(odds[1])
     scales = (mean[:f], input_std, mean[f : f + d], target_std, base_logits)
     ensemble = eqx.tree_at(
         lambda e: (e.input_mean, e.input_std, e.target_mean, e.target_std, e.base_logits),
@@ -198,7 +203,10 @@ def train_epoch(
 def evaluate(
     ensemble: Ensemble, members: Members, rows: Rows
 ) -> tuple[Float[Array, " n"], Float[Array, "n D"]]:
-    """Hold-out loss of each member, and its squared error per normalised Gaussian output."""
+    """Hold-out loss of each member, and its squared error per normalised Gaussian output.
+
+    Missing targets count as predicted without error.
+    """
     n, d = members.min_logvar.shape
     f, capacity = ensemble.input_mean.shape[0], rows.table.shape[0]
     chunk = min(CHUNK, capacity)
@@ -212,7 +220,8 @@ def evaluate(
         def one(member: Members) -> tuple[Scalar, Float[Array, " D"]]:
             mean, variance, logits = forward(member, ensemble.activation, batch[:, :f])
             losses = row_loss(mean, variance, logits + ensemble.base_logits, batch[:, f:])
-            errors = jnp.square(mean - batch[:, f : f + d])
+            target = batch[:, f : f + d]
+            errors = jnp.where(jnp.isnan(target), 0.0, jnp.square(mean - target))
             # Selected, not multiplied, because padding may contain NaN.
             return (
                 jnp.where(valid, losses, 0.0).sum(),
@@ -236,9 +245,9 @@ def fit(
 ) -> tuple[Ensemble, FitMetrics]:
     """Train every member until the hold-out loss stops falling; return each member's best weights.
 
-    Targets are D Gaussian columns followed by b columns in {0, 1}. The weights before the fit are
-    the first candidate, so a fit never makes a member worse on the current hold-out rows. If the
-    valid rows are not finite, the ensemble is returned unchanged.
+    Targets are D Gaussian columns, NaN where missing, then b columns in {0, 1}. The weights before
+    the fit are the first candidate, so a fit never makes a member worse on the current hold-out
+    rows. If the valid rows are not finite, the ensemble is returned unchanged.
     """
     _check_shapes(ensemble, inputs, targets)
     scaled, rows = prepare(config, ensemble, inputs, targets, count)
@@ -292,14 +301,16 @@ def fit(
 
     elites = jnp.argsort(end.best_loss)[: config.elites]
     fitted = eqx.tree_at(lambda e: (e.members, e.elites), scaled, (end.best, elites))
-    usable = jnp.isfinite(end.best_loss).any()
+    # Targets that are not finite make a column's scale so, and all of its targets NaN.
+    sound = jnp.isfinite(scaled.target_std).all()
+    usable = sound & jnp.isfinite(end.best_loss).any()
     fitted = jax.tree.map(lambda new, old: jnp.where(usable, new, old), fitted, ensemble)
     metrics = FitMetrics(
         holdout_loss=end.best_loss,
         holdout_mse=end.best_mse[elites].mean(axis=0),
         epochs=end.epochs,
         steps=end.steps,
-        finite=end.finite,
+        finite=sound & end.finite,
     )
     return fitted, metrics
 

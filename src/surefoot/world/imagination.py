@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Key, Shaped
 
-from surefoot.core.arrays import Index, RandomKey, Tree
+from surefoot.core.arrays import Index, RandomKey, Tree, choose
 from surefoot.core.spaces import ActionSpec
 from surefoot.world.ensemble import (
     Ensemble,
@@ -42,6 +42,12 @@ class Rollout(eqx.Module):
     alive: Float[Array, "T B"]
     """1 up to and including the step that ends a rollout, 0 after it."""
     last_obs: Float[Array, "B O"]
+    """Of the final states; with a time limit, after the last step that a rollout took."""
+
+    def ended(self) -> Bool[Array, "T B"]:
+        """Whether each step is the last one of its rollout."""
+        after = jnp.concatenate([self.alive[1:], jnp.zeros_like(self.alive[:1])])
+        return (self.alive > after) | self.terminated
 
     def returns(self) -> Float[Array, " B"]:
         """Undiscounted reward of each rollout."""
@@ -59,9 +65,12 @@ def imagine(
     horizon: int,
     key: RandomKey,
     member: Index | None = None,
+    left: Int[Array, " B"] | None = None,
 ) -> tuple[Rollout, State]:
     """Roll `states` (leading axis B) forward under `policy`; also returns the final states.
 
+    `left` is the number of steps before each episode's time limit. A rollout that reaches it stays
+    in its final state, which critics can bootstrap from.
     A randomly chosen elite predicts every step of every rollout, or `member` predicts all of them.
     All random numbers depend on `key` alone, so two policies with the same key and states meet the
     same random numbers.
@@ -69,7 +78,7 @@ def imagine(
     observe = world.model.observe
     act = lambda obs, _, key: policy(obs, key)
     keys = jax.random.split(key, horizon)
-    rows, states = _rollout(world, act, observe, states, (keys, None), member)
+    rows, states = _rollout(world, act, observe, states, (keys, None), member, left)
     return Rollout(*rows, last_obs=jax.vmap(observe)(states)), states
 
 
@@ -111,6 +120,7 @@ def _rollout(
     states: State,
     inputs: tuple[Key[Array, " T"], Shaped[Array, "T B ..."] | None],
     member: Index | None = None,
+    left: Int[Array, " B"] | None = None,
 ) -> tuple[tuple[Tree, ...], State]:
     """Roll `states` forward under `act(look(states), given, key)` for `inputs` (keys, given).
 
@@ -118,17 +128,21 @@ def _rollout(
     """
     transition = _transition(world, member)
 
-    def step(carry: tuple[State, Array], inputs: tuple[RandomKey, Array | None]) -> tuple:
-        (states, alive), (key, given) = carry, inputs
+    def step(carry: tuple[State, Array, Array], inputs: tuple[RandomKey, Array | None]) -> tuple:
+        (states, alive, t), (key, given) = carry, inputs
         act_key, *keys = jax.random.split(key, 4)
         seen = jax.vmap(look)(states)
         action = act(seen, given, act_key)
         after, reward, cost, terminated = transition(states, action, keys)
         row = (seen, action, reward, cost, terminated & (alive > 0), alive)
-        return (after, alive * ~terminated), row
+        goes_on = alive * ~terminated
+        if left is not None:
+            after = choose(alive > 0, after, states)
+            goes_on = goes_on * (t + 1 < left)
+        return (after, goes_on, t + 1), row
 
     alive = jnp.ones(jax.tree.leaves(states)[0].shape[0])
-    (states, _), rows = jax.lax.scan(step, (states, alive), inputs)
+    (states, *_), rows = jax.lax.scan(step, (states, alive, jnp.zeros((), jnp.int32)), inputs)
     return rows, states
 
 

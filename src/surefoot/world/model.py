@@ -98,7 +98,7 @@ class TaskModel(Protocol):
         cost: Float[Array, " k"],
         terminated: Flag,
     ) -> Float[Array, " D+b"]:
-        """Target of the learned model for a real step."""
+        """Target of the learned model for a real step; NaN where a Gaussian output has none."""
         ...
 
     def advance(

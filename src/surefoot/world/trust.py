@@ -1,11 +1,11 @@
-"""Trust in imagination: the performance ratio, and the bias of imagined costs."""
+"""Trust in imagination: the performance ratio, and imagined against real episodes."""
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
-from surefoot.core.arrays import Scalar
+from surefoot.core.arrays import Index, Scalar
 
 
 def performance_ratio(new: Float[Array, " elites"], old: Float[Array, " elites"]) -> Scalar:
@@ -17,61 +17,127 @@ def performance_ratio(new: Float[Array, " elites"], old: Float[Array, " elites"]
     return jnp.mean(new > old)
 
 
-class CostBias(eqx.Module):
-    """Real minus imagined episode cost, as an exponentially weighted mean over real batches."""
+def next_passes(
+    passes: Float[np.ndarray, " S"], mismatch: Bool[np.ndarray, " S"], most: int
+) -> Float[np.ndarray, " S"]:
+    """Passes of practice in the next epoch: fewer while the model misjudges the reward.
 
-    total: Float[Array, " k"]
-    """Weighted sum of the differences."""
+    More practice in a model that is wrong exploits its errors. A third of the passes remains.
+    """
+    return np.clip(np.where(mismatch, 0.8, 1.25) * passes, most / 3, most).astype(np.float32)
+
+
+class CostRatio(eqx.Module):
+    """Real over imagined episode cost, from exponentially weighted sums over real batches.
+
+    A factor, unlike a difference, lets the estimated cost fall to 0 with the imagined cost.
+    """
+
+    real: Float[Array, " k"]
+    """Weighted sum of real costs."""
+    imagined: Float[Array, " k"]
+    """Weighted sum of the costs imagined for the same policies."""
     variance: Float[Array, " k"]
-    """Variance of that sum, from the spread of real episodes."""
-    weight: Scalar
-    """Sum of the weights."""
+    """Variance of the sum of real costs."""
 
     @staticmethod
-    def none(k: int) -> "CostBias":
+    def none(k: int) -> "CostRatio":
         """The state before the first real batch."""
-        return CostBias(jnp.zeros(k), jnp.zeros(k), jnp.zeros(()))
+        return CostRatio(jnp.zeros(k), jnp.zeros(k), jnp.zeros(k))
 
     def seen(
         self,
         real: Float[Array, " k"],
         error: Float[Array, " k"],
         imagined: Float[Array, " k"],
+        episodes: int,
         memory: float,
-    ) -> "CostBias":
+    ) -> "CostRatio":
         """The state after another real batch, whose mean cost has the standard error `error`."""
-        return CostBias(
-            memory * self.total + (real - imagined),
-            memory**2 * self.variance + error**2,
-            memory * self.weight + 1.0,
+        # Few episodes may all be cheap by luck: costs spread about as much as their mean.
+        variance = jnp.maximum(jnp.square(error), jnp.square(imagined) / episodes)
+        return CostRatio(
+            memory * self.real + real,
+            memory * self.imagined + imagined,
+            memory**2 * self.variance + variance,
         )
 
-    def value(self) -> Float[Array, " k"]:
-        """The bias, reduced by one standard error.
+    def value(self, limit: Float[Array, " k"]) -> Float[Array, " k"]:
+        """The ratio, drawn towards 1 the more, the less certain the real cost is.
 
-        A batch has few episodes with widely spread costs. Most of a difference is noise, and a
-        multiplier that follows noise overshoots.
+        One limit's worth of cost on either side keeps small costs from deciding.
         """
-        weight = jnp.maximum(self.weight, 1.0)
-        mean, error = self.total / weight, jnp.sqrt(self.variance) / weight
-        return jnp.sign(mean) * jnp.maximum(jnp.abs(mean) - error, 0.0)
+        prior = jnp.where(limit > 0, limit, 1.0)
+        certainty = 1 / (1 + 2 * self.variance / jnp.square(self.real + prior))
+        return ((self.real + prior) / (self.imagined + prior)) ** certainty
 
 
-def cost_estimate(imagined: Float[Array, " k"], bias: CostBias) -> Float[Array, " k"]:
-    """Estimated episode costs of the current policy: the imagined costs plus their bias.
+class Progress(eqx.Module):
+    """Whether a reward still rises quickly, from noisy values of it."""
 
-    For the policy of the last real batch this estimates its real cost. For later policies it adds
-    the imagined change since then.
+    smoothed: Scalar
+    best: Scalar
+    """The smoothed reward at its last gain."""
+    updates: Index
+    stale: Index
+    """Updates since the last gain."""
+
+    @staticmethod
+    def none() -> "Progress":
+        zero = jnp.zeros((), jnp.int32)
+        return Progress(jnp.zeros(()), jnp.full((), -jnp.inf), zero, zero)
+
+    def seen(self, reward: Scalar) -> "Progress":
+        """The state after another value; a gain is 5 % of the best so far."""
+        smoothed = jnp.where(self.updates > 0, 0.9 * self.smoothed + 0.1 * reward, reward)
+        gained = ~(smoothed <= self.best + 0.05 * jnp.abs(self.best))  # also over -inf
+        return Progress(
+            smoothed,
+            jnp.where(gained, smoothed, self.best),
+            self.updates + 1,
+            jnp.where(gained, 0, self.stale + 1),
+        )
+
+
+def episode_totals(
+    totals: Float[Array, "B m"],
+    survived: Bool[Array, " B"],
+    window: Int[Array, " B"],
+    windows: int,
+    last_share: float = 1.0,
+) -> Float[Array, " m"]:
+    """Expected totals of a whole episode, from rollouts that each cover one window of it.
+
+    An episode is a chain of `windows` windows that ends at its time limit or by termination. The
+    expected total is the sum over windows of the probability to reach a window times its mean.
+
+    Args:
+        totals: Totals of each rollout up to its end.
+        survived: Whether each rollout did not terminate.
+        window: The window that each rollout covers; -1 if unknown.
+        windows: Number of windows in an episode that does not terminate.
+        last_share: Length of the last window in units of the others.
+
+    Windows without a rollout take the mean of all rollouts.
     """
-    return jnp.maximum(imagined + bias.value(), 0.0)
+    member = (window[:, None] == jnp.arange(windows)).astype(totals.dtype)
+    count = member.sum(0)[:, None]
+    share = jnp.ones(windows).at[-1].set(last_share)[:, None]
+    values = jnp.concatenate([totals, survived[:, None].astype(totals.dtype)], -1)
+    pooled = values.mean(0) * jnp.concatenate(
+        [jnp.broadcast_to(share, (windows, totals.shape[1])), jnp.ones((windows, 1))], -1
+    )
+    means = jnp.where(count > 0, member.T @ values / jnp.maximum(count, 1.0), pooled)
+    reached = jnp.concatenate([jnp.ones(1), jnp.cumprod(means[:-1, -1])])
+    return reached @ means[:, :-1]
 
 
 def mismatched(
     real: Float[Array | np.ndarray, "*S k"],
     real_error: Float[Array | np.ndarray, "*S k"],
     imagined: Float[Array | np.ndarray, "*S k"],
-    limit: Float[Array, " k"] | float,
+    scale: Float[Array | np.ndarray, "*#S k"] | float,
 ) -> Bool[Array, "*S k"]:
-    """Whether real and imagined cost differ by over two standard errors and half the limit."""
+    """Whether real and imagined totals differ by over two standard errors and half of `scale`."""
     difference = jnp.abs(real - imagined)
-    return (difference > 2 * real_error) & (difference > 0.5 * limit)
+    return (difference > 2 * real_error) & (difference > 0.5 * scale)

@@ -1,11 +1,21 @@
 """The contract of Surefoot environments over foreign ones."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Discrete, Space, flatten, flatten_space
+from gymnasium.spaces import (
+    Box,
+    Discrete,
+    MultiBinary,
+    MultiDiscrete,
+    Space,
+    flatdim,
+    flatten,
+    flatten_space,
+)
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
@@ -13,10 +23,18 @@ CostFunction = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 Cost = str | Sequence[str] | CostFunction
 Seed = int | Sequence[int] | None
 Info = dict[str, Any]
+MOST_CHOICES = 1_000
+"""Of a MultiDiscrete or MultiBinary action space, which becomes one Discrete."""
+MOST_OBSERVED = 10_000
+"""Numbers of an observation."""
 
 
 class EnvironmentFault(RuntimeError):
     """An environment raised, or returned an invalid value; names the environment and the step."""
+
+
+class MissingCost(ValueError):
+    """The costs of a step are not where they should be."""
 
 
 class Step(NamedTuple):
@@ -53,7 +71,7 @@ class Adapted(VectorEnv):
         self.render_mode, self.spec = source.render_mode, source.spec
         self.num_envs, self.max_episode_steps = num_envs, _time_limit(source)
         self._seed = seed
-        self._cost_function = cost if callable(cost) else None
+        self.cost_function = cost if callable(cost) else None
         keys = ("cost",) if callable(cost) else (cost,) if isinstance(cost, str) else tuple(cost)
         names = keys if cost_names is None else tuple(cost_names)
         if not keys or not names or len(set(names)) < len(names):
@@ -64,7 +82,8 @@ class Adapted(VectorEnv):
         self.cost_names: tuple[str, ...] = names
         # One key holds one number per environment, or all k constraints.
         self._cost_shape = (len(names),) if len(keys) == 1 and len(names) > 1 else ()
-        self._observed, self._acted = spaces
+        self.native_spaces = self._observed, self._acted = spaces
+        self.choices = choices(self._acted)
         self.single_observation_space = flat_observation_space(self._observed)
         self.single_action_space = flat_action_space(self._acted)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
@@ -101,15 +120,16 @@ class Adapted(VectorEnv):
         # After a fault some environments have stepped and some have not, so only a reset helps.
         before, self._obs = self._obs, None
         native = (
-            actions + self._acted.start
-            if isinstance(self._acted, Discrete)
-            else actions.reshape(self.num_envs, *(self._acted.shape or ())).copy()
+            actions.reshape(self.num_envs, *(self._acted.shape or ())).copy()
+            if self.choices is None
+            else self.choices[actions]
         )
         next_obs, obs, reward, terminated, truncated, cost = self._advance(native)
-        if self._cost_function is not None:
+        if self.cost_function is not None:
             shape = (self.num_envs, *self._cost_shape)
             name = f"cost of the function (cost_names={self.cost_names})"
-            cost = shaped(name, self._cost_function(before, actions, next_obs), shape)
+            taken = actions if self.choices is None else flat_choices(self.choices)[actions]
+            cost = shaped(name, self.cost_function(before, taken, next_obs), shape)
         info: Info = {"cost": cost.reshape(self.num_envs, len(self.cost_names))}
         ended = terminated | truncated
         if ended.any():
@@ -149,22 +169,75 @@ def shaped(
 
 
 def flat_observation_space(space: Space) -> Box:
-    """The space of flattened observations, as floats."""
+    """The space of flattened observations, as floats; images are refused."""
+    if any(isinstance(part, Box) and len(part.shape) > 2 for part in _parts(space)):
+        problem = f"observation space {space} holds an image"
+    elif space.is_np_flattenable and flatdim(space) > MOST_OBSERVED:
+        problem = f"observation space {space} has {flatdim(space):,} numbers"
+    else:
+        problem = ""
+    if problem:
+        raise ValueError(
+            f"{problem}, but policies and models take vectors of at most {MOST_OBSERVED:,}; "
+            "wrap the environment with an encoder that returns features, or, if its numbers are "
+            "features, with gymnasium.wrappers.FlattenObservation"
+        )
     flat = flatten_space(space)
     if not isinstance(flat, Box):
-        raise ValueError(f"observation space {space} cannot be flattened to a fixed length")
-    # Integers (one-hot codes, counts, pixels) become floats wide enough to hold them.
+        raise ValueError(
+            f"observation space {space} cannot be flattened to a fixed length; use a Box, or a "
+            "Dict or Tuple of spaces of fixed size"
+        )
+    # Integers (one-hot codes, counts) become floats wide enough to hold them.
     dtype = np.result_type(flat.dtype, np.float32).type
     return Box(flat.low.astype(dtype), flat.high.astype(dtype), dtype=dtype)
 
 
+def _parts(space: Space) -> Iterator[Space]:
+    """The space, or the spaces that a Dict or Tuple is made of."""
+    inner = getattr(space, "spaces", ())
+    for part in inner.values() if isinstance(inner, Mapping) else inner:
+        yield from _parts(part)
+    if not inner:
+        yield space
+
+
 def flat_action_space(space: Space) -> Box | Discrete:
-    """The space of flattened actions; discrete ones count from 0."""
-    if isinstance(space, Discrete):
-        return Discrete(int(space.n))
+    """The space of flattened actions; choices become one Discrete that counts from 0."""
+    table = choices(space)
+    if table is not None:
+        return Discrete(len(table))
     if isinstance(space, Box) and np.issubdtype(space.dtype, np.floating):
         return Box(space.low.reshape(-1), space.high.reshape(-1), dtype=space.dtype.type)
-    raise ValueError(f"action space {space} is not supported: use a Box of floats or a Discrete")
+    raise ValueError(
+        f"action space {space} is not supported; use a Box of floats (which the environment may "
+        "round), a Discrete, a MultiDiscrete or a MultiBinary"
+    )
+
+
+def choices(space: Space) -> np.ndarray | None:
+    """Every action of a finite space as environments take it, [n, …]; None for other spaces."""
+    if isinstance(space, Discrete):
+        return np.arange(space.n, dtype=space.dtype) + space.start
+    if isinstance(space, MultiDiscrete):
+        counts, start = space.nvec, space.start
+    elif isinstance(space, MultiBinary):
+        counts, start = np.full(space.shape, 2), 0
+    else:
+        return None
+    n = math.prod(counts.ravel().tolist())
+    if n > MOST_CHOICES:
+        raise ValueError(
+            f"action space {space} has {n:,} combinations, but at most {MOST_CHOICES:,} are "
+            "supported; use fewer choices, or a Box of floats that the environment rounds"
+        )
+    digits = np.unravel_index(np.arange(n), counts.ravel())
+    return (np.stack(digits, -1).reshape(n, *counts.shape) + start).astype(space.dtype)
+
+
+def flat_choices(table: np.ndarray) -> np.ndarray:
+    """The same choices as cost functions take them: [n], or [n, A]."""
+    return table if table.ndim == 1 else table.reshape(len(table), -1)
 
 
 def _time_limit(env: gym.Env | VectorEnv) -> int | None:

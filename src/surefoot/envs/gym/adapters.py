@@ -16,6 +16,7 @@ from surefoot.envs.gym.adapted import (
     Cost,
     EnvironmentFault,
     Info,
+    MissingCost,
     Seed,
     Step,
     flat_action_space,
@@ -39,15 +40,17 @@ def adapt(
         are made); or a vector environment that resets within the step. Environments may return six
         values from `step`, with the cost after the reward, as in safety-gymnasium.
     cost: a key of `info`; several keys; or a function of batches, `cost(obs, action, next_obs)`
-        with shapes [N, D], [N, A] (or [N] for discrete actions), [N, D], returning [N] or [N, k].
+        with shapes [N, D], [N, A] (or [N] for a Discrete), [N, D], returning [N] or [N, k].
+        Observations are flattened, the action is the one that the environment takes, and
         `next_obs` is the result of the step, also when the episode ended there. Store floats under
         a key: Gymnasium's vector environments merge infos by the type of the first.
     cost_names: one name per constraint; needed where one key or function holds several.
     seed: for the first reset: environment i gets seed + i, or the i-th of a sequence. Resets at
         the ends of episodes continue the environment's random stream.
 
-    Observations are flattened to [N, D], actions to [N, A]; discrete actions count from 0. Costs
-    are [N, k]. If the vector environment has `state()` and `outcome`, so has the result.
+    Observations are flattened to [N, D], actions to [N, A]. Discrete actions count from 0, and
+    MultiDiscrete and MultiBinary ones become a single Discrete over all combinations. Costs are
+    [N, k]. If the vector environment has `state()` and `outcome`, so has the result.
     """
     if isinstance(env, VectorEnv):
         if num_envs not in (None, env.num_envs):
@@ -144,9 +147,9 @@ class _SyncAdapter(Adapted):
             obs, reward, *given, terminated, truncated, info = self.envs[i].step(action)
             info = dict(info) | ({"cost": given[0]} if given else {})
             costs = []
-            for key in self._keys if self._cost_function is None else ():
+            for key in self._keys if self.cost_function is None else ():
                 if key not in info:
-                    raise ValueError(_missing(key, info))
+                    raise MissingCost(_missing(key, info))
                 costs.append(shaped(key, info[key], self._cost_shape))
             ends = bool(terminated), bool(truncated)
             return self._flattened(obs), shaped("reward", reward, ()), *ends, costs
@@ -221,7 +224,7 @@ class _VectorAdapter(Adapted):
         if given and self._keys == ("cost",):  # in a six-value step all rows belong to this step
             info = {"cost": given[0]}
         costs = np.empty((self.num_envs, len(self._keys), *self._cost_shape))
-        if self._cost_function is None:
+        if self.cost_function is None:
             for j, key in enumerate(self._keys):
                 costs[:, j] = self._cost(key, info, ended)
         return Step(next_obs, obs, reward, terminated, truncated, costs)
@@ -235,7 +238,7 @@ class _VectorAdapter(Adapted):
         for source, rows in ((info, ~ended), (info.get("final_info", info), ended)):
             missing = rows & ~np.broadcast_to(source.get(f"_{key}", key in source), rows.shape)
             if missing.any():
-                raise ValueError(f"environment {np.argmax(missing)}: {_missing(key, source)}")
+                raise MissingCost(f"environment {np.argmax(missing)}: {_missing(key, source)}")
             if rows.any():
                 cost[rows] = np.reshape(source[key], cost.shape)[rows]
         return cost

@@ -1,4 +1,4 @@
-"""Top-down pictures of a scene, drawn with Pillow; no OpenGL needed.
+"""Pictures of a scene, drawn with Pillow; no OpenGL needed.
 
 The map is drawn at twice its size and averaged down, so edges are smooth.
 """
@@ -22,6 +22,7 @@ from surefoot.envs.render.scene import (
     Colour,
     DashedSquare,
     Numbers,
+    Polygon,
     Scene,
     Shape,
 )
@@ -49,6 +50,9 @@ class View:
 
 def view_of(scene: Scene) -> View:
     """The extent and a margin, widened to include a robot that has left it."""
+    if scene.centre is not None:
+        x, y = scene.centre - (scene.extent, -scene.extent)
+        return View(float(x), float(y), 2 * scene.extent)
     half = VIEW_MARGIN * scene.extent
     x, y = (float(v) for v in scene.robot_xy)
     margin = ROBOT_MARGIN * _magnification(half + max(half, abs(x), abs(y)))
@@ -64,7 +68,7 @@ def _magnification(width: float) -> float:
 
 
 def draw(scene: Scene, size: int = 640) -> np.ndarray:
-    """Top-down picture, uint8 [size + size // 8, size, 3]: a square map, numbers below it."""
+    """A picture, uint8 [size + size // 8, size, 3]: a square map, numbers below it."""
     if size < 64:
         raise ValueError(f"size={size} must be at least 64 pixels")
     canvas = _Canvas(view_of(scene), size * _SS, scene.background)
@@ -76,7 +80,10 @@ def draw(scene: Scene, size: int = 640) -> np.ndarray:
     if scene.trail is not None and len(scene.trail) > 1:
         _trail(canvas, scene.trail)
     _lidar(canvas, scene)
-    _robot(canvas, scene)
+    if scene.glyph is not None:
+        _robot(canvas, scene, scene.glyph)
+    for limb in scene.limbs:
+        canvas.shape(limb)
     return _with_numbers(canvas.image.reduce(_SS), scene, canvas.view.width)
 
 
@@ -112,6 +119,11 @@ class _Canvas:
     def shape(self, shape: Shape) -> None:
         if isinstance(shape, DashedSquare):
             return self._dashed_square(shape.half_width)
+        if isinstance(shape, Polygon):
+            if shape.outline is not None:
+                closed = np.concatenate([shape.points, shape.points[:2]])
+                self.line(closed, shape.outline, 4.0, curve=True)
+            return self.polygon(shape.points, shape.colour)
         # Whole pixels, or Pillow's rounding makes small discs lopsided.
         (x, y), r = np.rint(self.at(shape.xy)), round(shape.radius * self.size / self.view.width)
         box = x - r, y - r, x + r, y + r
@@ -181,11 +193,11 @@ def _lidar(canvas: _Canvas, scene: Scene) -> None:
             canvas.pen.polygon(segment, _rgba(ring.colour, value))
 
 
-def _robot(canvas: _Canvas, scene: Scene) -> None:
+def _robot(canvas: _Canvas, scene: Scene, glyph: str) -> None:
     cos, sin = math.cos(scene.heading), math.sin(scene.heading)
     rotation = np.array([(cos, sin), (-sin, cos)]) * _magnification(canvas.view.width)
     dark, body, mark = (
-        [polygon @ rotation + scene.robot_xy for polygon in group] for group in GLYPHS[scene.glyph]
+        [polygon @ rotation + scene.robot_xy for polygon in group] for group in GLYPHS[glyph]
     )
     # Strokes first and fillings over them: only the outline of the whole remains.
     outline, u = (VERMILION, 6.0) if scene.alert else (INK, 3.4)

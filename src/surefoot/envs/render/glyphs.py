@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+Point = tuple[float, float] | np.ndarray
+
 
 class Glyph(NamedTuple):
     """Groups of polygons [K, 2]."""
@@ -27,9 +29,9 @@ def _box(x: float, y: float, half_x: float, half_y: float, cut: float = 0.0) -> 
     return np.array([*corners, (c - a, -b), (a - c, -b)]) + (x, y)
 
 
-def _limb(a: tuple[float, float], b: tuple[float, float], r: float) -> np.ndarray:
-    """A stroke [20, 2] of half-width r with round ends."""
-    angle = math.atan2(b[1] - a[1], b[0] - a[0]) + np.linspace(-np.pi / 2, np.pi / 2, 10)
+def limb(a: Point, b: Point, r: float, corners: int = 10) -> np.ndarray:
+    """A stroke [2 * corners, 2] of half-width r with round ends."""
+    angle = math.atan2(b[1] - a[1], b[0] - a[0]) + np.linspace(-np.pi / 2, np.pi / 2, corners)
     cap = r * np.stack([np.cos(angle), np.sin(angle)], -1)
     return np.concatenate([b + cap, a - cap])
 
@@ -49,9 +51,9 @@ GLYPHS: dict[str, Glyph] = {
         [np.array([(0, -0.1), (-0.055, 0.02), (0, -0.01), (0.055, 0.02)])],
     ),
     "doggo": Glyph(
-        [_limb((u * 0.12, 0), (u * 0.17, v * 0.13), 0.022) for u, v in _CORNERS]
-        + [_limb((u * 0.17, v * 0.13), (u * 0.17 + 0.05, v * 0.16), 0.022) for u, v in _CORNERS],
-        [_limb((-0.13, 0), (0.13, 0), 0.06), _disc(0.2, 0, 0.05)],
+        [limb((u * 0.12, 0), (u * 0.17, v * 0.13), 0.022) for u, v in _CORNERS]
+        + [limb((u * 0.17, v * 0.13), (u * 0.17 + 0.05, v * 0.16), 0.022) for u, v in _CORNERS],
+        [limb((-0.13, 0), (0.13, 0), 0.06), _disc(0.2, 0, 0.05)],
         [np.array([(0.12, 0), (0.03, 0.036), (0.05, 0), (0.03, -0.036)])],
     ),
     "rc_car": Glyph(

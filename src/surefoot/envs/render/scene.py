@@ -42,7 +42,17 @@ class DashedSquare:
     half_width: float
 
 
-Shape = Circle | DashedSquare
+@dataclass(frozen=True, eq=False)
+class Polygon:
+    """A filled polygon in the world, in metres."""
+
+    points: np.ndarray
+    """Corners, [K, 2]."""
+    colour: Colour
+    outline: Colour | None = None
+
+
+Shape = Circle | DashedSquare | Polygon
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,14 +88,18 @@ class Scene(Numbers):
     """[2]."""
     heading: float
     """Of the robot's x axis, counter-clockwise from the world's."""
-    glyph: str
-    """Name of the robot's drawing."""
+    glyph: str | None
+    """Name of the robot's drawing; None if `limbs` draw it."""
     extent: float
     """Half-width of the area that is always shown."""
     shapes: tuple[Shape, ...] = ()
     """Drawn in order, above the grid."""
     ground: tuple[Shape, ...] = ()
     """Drawn below the grid."""
+    limbs: tuple[Polygon, ...] = ()
+    """A robot without a glyph, from its far side to the near one."""
+    centre: np.ndarray | None = None
+    """Centre of the area that is shown, [2], if it moves with the robot; else the origin."""
     lidar: tuple[LidarRing, ...] = ()
     background: Colour = PAPER
     trail: np.ndarray | None = None
@@ -94,7 +108,8 @@ class Scene(Numbers):
     """Whether the robot is drawn as paying a cost now."""
 
     def __post_init__(self) -> None:
-        check_choice("glyph", self.glyph, GLYPHS)
+        if self.glyph is not None:
+            check_choice("glyph", self.glyph, GLYPHS)
         if np.shape(self.robot_xy) != (2,) or not np.isfinite(self.robot_xy).all():
             raise ValueError(f"robot_xy={self.robot_xy} must be two finite numbers")
         if not self.extent > 0:

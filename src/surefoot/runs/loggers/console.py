@@ -17,7 +17,7 @@ from rich.text import Text
 
 from surefoot.algorithms.loop import Epoch
 from surefoot.core.files import Folder, printable
-from surefoot.runs.info import RunInfo, algorithm_of
+from surefoot.runs.info import RunInfo, algorithm_of, config_of
 
 LINES_SHOWN = 12
 WIDE = 100
@@ -71,6 +71,9 @@ class ConsoleLogger:
         seeds = f"{len(info.seeds)} seed{'s' * (len(info.seeds) > 1)}"
         limits = ", ".join(f"{x:g}" for x in dict.fromkeys(info.cost_limits.values()))
         self.message(f"{info.steps:,} real steps, {seeds}, cost limit {limits}")
+        with suppress(ValueError):
+            if settings := self._algorithm.summary(config_of(info, Path(info.algorithm))):
+                self.message(settings)
         if self._live:
             self._live.start()
             waiting = Text("compiling and collecting the first episodes …", "dim italic")
@@ -87,7 +90,7 @@ class ConsoleLogger:
             "cost": f"{means['cost']:.1f} {'≤' if within else '>'} {means['cost_limit']:g}",
         }
         for title, template in self._algorithm.columns.items():
-            columns[title] = template.format_map(means)
+            columns[title] = template(means) if callable(template) else template.format_map(means)
         columns["violations"] = f"{means['violations']:.0f}"
         columns["time"] = f"{time.perf_counter() - self._start:.0f} s"
         phases = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in epoch.seconds.items())

@@ -1,0 +1,1 @@
+"""The Safety-Velocity tasks: run forward, but not faster than a limit."""
