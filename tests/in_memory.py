@@ -6,17 +6,17 @@ from surefoot.algorithms.collect import draw_from
 from surefoot.runs.setup import new_setup
 
 
-def setup_of(config, source, seeds=(0,), options=None, make_model=None):
+def setup_of(config, source, seeds=(0,), options=None, known=None):
     """The setup of a whole config on whatever `find_task` takes, such as an environment's class."""
     return new_setup(
         source, algorithm_of(config), "default", "cpu", seeds, config, {}, options or {},
-        known=make_model,
+        known=known,
     )  # fmt: skip
 
 
-def new_training(config, source, seeds=(0,), options=None, make_model=None, saved=None):
+def new_training(config, source, seeds=(0,), options=None, known=None, saved=None):
     """A run of the config's algorithm at its beginning, or continued from a snapshot."""
-    setup = setup_of(config, source, seeds, options, make_model)
+    setup = setup_of(config, source, seeds, options, known)
     steps = setup.problem(setup.make_envs(1), 1).episode_steps
     environments = setup.algorithm.environments(setup.config, steps)
     env = setup.make_envs(len(seeds) * environments)
@@ -24,9 +24,9 @@ def new_training(config, source, seeds=(0,), options=None, make_model=None, save
     return loop.begin(setup.algorithm, setup.config, problem, env, saved)
 
 
-def epochs(config, source, seeds=(0,), options=None, make_model=None, saved=None):
+def epochs(config, source, seeds=(0,), options=None, known=None, saved=None):
     """The epochs of such a run."""
-    return loop.epochs(new_training(config, source, seeds, options, make_model, saved))
+    return loop.epochs(new_training(config, source, seeds, options, known, saved))
 
 
 def evaluate_policy(env, policy, seeds, episodes, seed, cost_limit, deterministic=False):

@@ -4,7 +4,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, MultiDiscrete, Sequence
+from gymnasium.spaces import Box, Discrete, Sequence, Tuple
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from scripted import Passing, Script, actions_for, makers
@@ -110,7 +110,7 @@ def test_unsupported_spaces_and_arguments():
             setattr(env, name, space)
         return env
 
-    for space in (MultiDiscrete([2, 3]), Box(0, 9, (2,), np.int32)):
+    for space in (Tuple([Discrete(2), Box(0, 1)]), Box(0, 9, (2,), np.int32)):
         with pytest.raises(ValueError, match=space.__class__.__name__ + ".* not supported"):
             adapt(with_spaces(action_space=space))
     with pytest.raises(ValueError, match=r"Sequence.* cannot be flattened"):

@@ -5,7 +5,7 @@ from typing import ClassVar
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.spaces import Box, Dict, Discrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.wrappers import TimeLimit
 
@@ -151,6 +151,43 @@ def test_dict_observations_and_discrete_actions(vector):
     np.testing.assert_array_equal(obs, [[1, 0, 0, 1, 2, 3, 4]] * 2)
     with pytest.raises(ValueError, match="action 3 of environment 1"):
         env.step(np.array([0, 3]))
+
+
+SEVERAL = [
+    (MultiDiscrete([2, 3]), [[0, 0], [0, 1], [0, 2], [1, 0], [1, 1], [1, 2]]),
+    (MultiDiscrete([[2], [2]], start=[[5], [-1]]), [[5, -1], [5, 0], [6, -1], [6, 0]]),
+    (MultiBinary(2), [[0, 0], [0, 1], [1, 0], [1, 1]]),
+    (Discrete(3, start=3), [3, 4, 5]),
+]
+
+
+@pytest.mark.parametrize("vector", [False, True])
+@pytest.mark.parametrize(("space", "expected"), SEVERAL, ids=lambda x: str(x)[:20])
+def test_several_choices_are_one(space, expected, vector):
+    """The environment and its cost function take the original action."""
+    taken = []
+
+    class Several(Script):
+        def __init__(self):
+            super().__init__(0, (99,))
+            self.action_space = space
+
+        def step(self, action):
+            assert action in space
+            taken.append(np.ravel(action))
+            return super().step(np.zeros(1))
+
+    mode = AutoresetMode.SAME_STEP
+    n = len(expected)
+    source = Passing(SyncVectorEnv([Several] * n, autoreset_mode=mode)) if vector else Several
+    seen = []
+    cost = lambda obs, action, next_obs: seen.append(action) or np.zeros(n)
+    env = adapt(source, cost=cost, num_envs=n)
+    assert env.single_action_space == Discrete(n)
+    env.reset()
+    env.step(np.arange(n))
+    np.testing.assert_array_equal(seen[0], expected)
+    np.testing.assert_array_equal(np.squeeze(taken), expected)
 
 
 def test_actions_are_given_back_their_shape():

@@ -154,9 +154,9 @@ def test_worse_rewards_are_no_progress():
 
 
 def test_fewer_passes_while_the_reward_is_misjudged():
-    passes = np.array([100.0, 100.0, 11.0, 50.0])
+    passes = np.array([100.0, 100.0, 36.0, 50.0])
     wrong = np.array([True, False, True, False])
-    np.testing.assert_allclose(trust.next_passes(passes, wrong, 100), [70.0, 100.0, 10.0, 70.0])
+    np.testing.assert_allclose(trust.next_passes(passes, wrong, 100), [80.0, 100.0, 100 / 3, 62.5])
 
 
 def totals(values, survived, window, windows, last_share=1.0):

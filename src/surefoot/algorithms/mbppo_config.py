@@ -102,6 +102,7 @@ DOGGO = {
     "beta": 0.7,
     "horizon": 100,
     "carry": 0.0,
+    "learn_first": 8,
     "replay_share": 0.5,
     "ppo.hidden": (128, 128),
     "ppo.minimum_log_std": -1.0,

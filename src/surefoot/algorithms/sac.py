@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from surefoot.algorithms import off_policy
-from surefoot.algorithms.algorithm import Algorithm
+from surefoot.algorithms.algorithm import Algorithm, Preset
 from surefoot.algorithms.collect import Actor, Generators, draw_from
 from surefoot.algorithms.experience import Experience
 from surefoot.algorithms.off_policy import OffPolicyConfig, SACState, Updates, squashed_policy
@@ -83,6 +83,12 @@ ALGORITHM = Algorithm(
     config=SACConfig,
     trainer=SACTrainer,
     environments=lambda config, episode_steps: config.environments,
+    # A quadruped must feel its joints to walk.
+    presets={
+        "default": Preset(
+            tasks={name: {"observation": "reference"} for name in ("DoggoGoal", "DoggoGoalOpenAI")}
+        )
+    },
     columns={"temperature": "{temperature:.3f}"},
     keeps_limit=lambda config: False,
 )

@@ -1,7 +1,7 @@
 """The command `check`."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 from tyro.conf import Positional
@@ -43,8 +43,8 @@ def check(
 
 
 def _lines(result: "Values") -> Iterator[str]:
-    took = f": {result['steps']:,} random steps in {result['seconds']:.1f} s"
-    yield f"{result['env']}{took if 'steps' in result else ''}"
+    steps, seconds = result.get("steps", 0), result.get("seconds", 0.0)
+    yield f"{result['env']}: {steps:,} random steps in {seconds:.1f} s"
     for title, text in _rows(result):
         yield f"  {title:<12} {text}"
     yield from (f"note: {note}" for note in result["notes"])
@@ -98,8 +98,7 @@ def _rows(result: "Values") -> Iterator[tuple[str, str]]:
     for reason in dict.fromkeys(filter(None, fits.values())):
         yield "", f"not {', '.join(name for name in fits if fits[name] == reason)}: {reason}"
     if settings := result.get("settings"):
-        words = ", ".join(f"{name} {_word(value)}" for name, value in settings.items())
-        yield "settings", f"of mbppo-lagrangian on {result['device']}: {words}"
+        yield "settings", f"mbppo-lagrangian on {result['device']}: {result['summary']}"
         yield (
             "time",
             f"{settings['steps']:,} real steps take the environment about "
@@ -129,9 +128,3 @@ def _signal(signal: "Values") -> str:
     if "estimated" in episode:
         return f"{text}; about {episode['mean']:.3g} per episode"
     return f"{text}; {episode['mean']:.3g} ± {episode['std']:.2g} per episode"
-
-
-def _word(value: Any) -> str:
-    if isinstance(value, tuple | list):
-        return "-".join(map(str, value))
-    return f"{value:,}" if isinstance(value, int) else str(value)

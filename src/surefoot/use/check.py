@@ -12,7 +12,7 @@ from gymnasium.spaces import Discrete
 from surefoot.algorithms.algorithm import ALGORITHMS, DEFAULT
 from surefoot.algorithms.off_policy import OffPolicyConfig, check_actions
 from surefoot.core.config import Count, Positive, check_values, flat
-from surefoot.core.spaces import action_spec
+from surefoot.core.spaces import UNBOUNDED, action_spec
 from surefoot.envs.gym import snapshot as snapshots
 from surefoot.envs.gym.adapted import MissingCost
 from surefoot.envs.task import GYMNASIUM_ID, GymOptions, Task, find_task
@@ -35,7 +35,7 @@ TWICE = 500
 """Steps that are taken a second time, to see whether they are the same."""
 SETTINGS = (
     "model", "steps", "episodes", "horizon", "rollouts", "passes", "replay_share", "ppo.hidden",
-    "ensemble.members", "ensemble.hidden", "ensemble.max_steps",
+    "ppo.normalise_observations", "ensemble.members", "ensemble.hidden", "ensemble.max_steps",
 )  # fmt: skip
 """Settings of the default algorithm that are reported."""
 
@@ -136,8 +136,9 @@ def _spaces(report: Report, env: Any) -> None:
     low, high = acted.low, acted.high
     bounds = {"low": finite_or_none(low), "high": finite_or_none(high)}
     report.values["action"] = {**action, "size": len(low), **bounds}
-    free = ~(np.isfinite(low) & np.isfinite(high))
-    half = np.where(free, 1.0, (np.where(free, 0, high) - np.where(free, 0, low)) / 2)
+    width = high.astype(float) - low.astype(float)
+    free = ~(width < UNBOUNDED)
+    half = np.where(free, 1.0, width / 2)
     for rows, words in (
         (free, "no bounds: policies begin at the scale of 1"),
         (half > HUGE, f"a range of up to {2 * half.max():g}"),
@@ -334,7 +335,8 @@ def _fits(report: Report, task: Task, env: Any, options: Values, limits: tuple[f
             settings = flat(setup.config)
             report.values["settings"] = {s: settings[s] for s in SETTINGS if s in settings}
             seconds = settings["steps"] / report.values["steps_per_second"]
-            report.values["environment_seconds"] = seconds
+            summary = setup.algorithm.summary(setup.config)
+            report.values |= {"summary": summary, "environment_seconds": seconds}
 
 
 def _known_cost(report: Report, env: Any) -> None:

@@ -101,7 +101,8 @@ def statistics(values: np.ndarray) -> Values | None:
     """Mean, standard deviation, minimum and maximum; None without values."""
     if not len(values):
         return None
-    return {name: float(getattr(values, name)()) for name in ("mean", "std", "min", "max")}
+    # Adding 0 turns -0 into 0.
+    return {name: float(getattr(values, name)()) + 0.0 for name in ("mean", "std", "min", "max")}
 
 
 def indices(rows: np.ndarray) -> str:

@@ -22,9 +22,9 @@ def next_passes(
 ) -> Float[np.ndarray, " S"]:
     """Passes of practice in the next epoch: fewer while the model misjudges the reward.
 
-    More practice in a model that is wrong exploits its errors. A tenth of the passes remains.
+    More practice in a model that is wrong exploits its errors. A third of the passes remains.
     """
-    return np.clip(np.where(mismatch, 0.7, 1.4) * passes, 0.1 * most, most).astype(np.float32)
+    return np.clip(np.where(mismatch, 0.8, 1.25) * passes, most / 3, most).astype(np.float32)
 
 
 class CostRatio(eqx.Module):
