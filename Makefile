@@ -21,11 +21,14 @@ $(READY): pyproject.toml
 train: setup
 	$(BIN)/surefoot train PointGoal
 
+# Neighbouring tests share fixtures and compiled programs, so each worker gets half of the list.
 test: setup
-	$(BIN)/python -m pytest -n 2 -m 'not slow'
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not slow'
 
+# With the compiler's default options; tests/conftest.py sets faster ones.
+test-all: export XLA_FLAGS ?=
 test-all: setup
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Anew every time: what is there already would not be tried.
 smoke: setup

@@ -1,7 +1,7 @@
 """The fault harness: tiny runs of every algorithm, all they computed, and ways to break them.
 
 As a program it is the process that gets killed: `python tests/harness.py ALGORITHM FOLDER EPOCHS`
-starts a run, or resumes it if the folder exists. `benchmarks/faults.py` kills it a hundred times.
+starts a run, or resumes it if the folder exists. `benchmarks/faults.py` kills it many times.
 """
 
 import random
@@ -110,9 +110,16 @@ def differences(a: dict[str, object], b: dict[str, object]) -> list[str]:
     return sorted(name for name in a.keys() | b.keys() if a.get(name) != b.get(name))
 
 
+def spawn(*words: str) -> subprocess.Popen:
+    """This file as a program."""
+    command = [sys.executable, __file__, *words]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
 def kill_until_done(
-    algorithm: str, out: Path, epochs: int, kills: int, rng: random.Random, seconds: float
-) -> list[int]:
+    algorithm: str, out: Path, epochs: int, kills: int, rng: random.Random, seconds: float,
+    spawn=spawn,
+) -> list[int]:  # fmt: skip
     """Train in processes that are killed at random moments, at most `kills` of them.
 
     A moment is within `seconds` of the first epoch that a process finishes, or, one time in four,
@@ -120,8 +127,7 @@ def kill_until_done(
     """
     killed: list[int] = []
     while True:
-        command = [sys.executable, __file__, algorithm, str(out), str(epochs)]
-        child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        child = spawn(algorithm, str(out), str(epochs))
         assert child.stdout is not None
         output, hit = "", False
         if len(killed) < kills:
@@ -149,8 +155,8 @@ def flip(path: Path, rng: np.random.Generator) -> None:
     path.write_bytes(data)
 
 
-def main() -> None:
-    algorithm, out, epochs = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+def main(algorithm: str, folder: str, count: str) -> None:
+    out, epochs = Path(folder), int(count)
     from surefoot.runs.keeper import Keeper
 
     write = Keeper.write
@@ -172,4 +178,4 @@ def nothing_more(*_, **__):
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

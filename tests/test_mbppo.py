@@ -88,9 +88,9 @@ def test_the_same_seed_gives_the_same_run_bit_for_bit():
 
 @pytest.mark.usefixtures("optimised")
 def test_a_seed_among_four_is_the_seed_alone():
-    config = replace(TINY, steps=2 * STEPS)
-    (together,) = epochs(config, [0, 1, 2, 3])
-    (alone,) = epochs(config, [3])
+    config = replace(OWN, steps=2 * STEPS)
+    (together,) = in_memory.epochs(config, Drift, [0, 1, 2, 3])
+    (alone,) = in_memory.epochs(config, Drift, [3])
     real = ("seed", "epoch", "steps", "episodes", "reward", "cost", "violations")
     ours, theirs = alone.metrics[0], together.metrics[3]
     for name in real:

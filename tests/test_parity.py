@@ -54,7 +54,7 @@ def test_a_wrong_cost_layout_and_position_are_reported(tmp_path):
 
 
 def test_command(capsys, tmp_path):
-    from surefoot.cli.app import main
+    from surefoot.cli import main
 
     with pytest.raises(SystemExit) as done:
         main(["parity", str(FILES[0]), "--json"])

@@ -27,9 +27,9 @@ from toys import Drift, two_costs
 OWN = "a user's own"
 
 
-def preset(algorithm, task, device="cpu", name="default"):
+def preset(algorithm, task, device="cpu", name="default", shape=None):
     chosen = find_task(Drift) if task == OWN else TASKS[task]
-    return ALGORITHMS[algorithm].preset(name, chosen, device)
+    return ALGORITHMS[algorithm].preset(name, chosen, device, shape)
 
 
 MBPPO = {
@@ -42,8 +42,6 @@ MBPPO = {
     ("DoggoGoalOpenAI", "gpu"): (144_000, 24, 1536, 100, 0.7, 1.0, 8),
     ("RCCar", "cpu"): (6_000, 3, 576, 100, 0.8, 0.08, 1),
     ("RCCar", "gpu"): (6_000, 3, 2040, 300, 0.65, 1.0, 0),
-    (OWN, "cpu"): (13_500, 3, 576, 100, 0.6, 0.08, 0),
-    (OWN, "gpu"): (24_000, 2, 2040, 300, 0.65, 1.0, 0),
 }
 
 
@@ -52,12 +50,13 @@ def test_the_default_preset_of_mbppo(task, device):
     c = preset("mbppo-lagrangian", task, device)
     numbers = c.steps, c.episodes, c.rollouts, c.passes, c.beta, c.final_rate, c.learn_first
     assert numbers == MBPPO[task, device]
-    assert c.model == ("black-box" if task == OWN else "ego")
+    assert c.model == "ego"
     doggo, small = task.startswith("Doggo"), device == "cpu"
     rollouts = {"DoggoGoal": (100, 0.0, 0.5), "RCCar": (100, 0.0, 0.0)}
     expected = rollouts.get(task.removesuffix("OpenAI"), (80, 0.25, 0.0))
     assert (c.horizon, c.carry, c.replay_share) == expected
     assert (c.anchor, c.ratio_memory, c.gate, c.real_share) == (True, 0.8, "none", 0.0)
+    assert not c.adapt_passes and not c.ppo.normalise_observations
     assert c.ppo.hidden == ((128, 128) if doggo else PPOConfig().hidden)
     assert c.ppo.minimum_log_std == (-1.0 if doggo else -1.6)
     rates = c.ppo.actor_learning_rate, c.ppo.critic_learning_rate
@@ -68,33 +67,37 @@ def test_the_default_preset_of_mbppo(task, device):
         0.97, 0.2, 0.02, True,
     )  # fmt: skip
     assert c.ppo.value_targets == "gae"
-    rule = c.multiplier
-    assert (rule.kind, rule.initial, rule.proportional_gain, rule.maximum) == (
-        "log-pi", 0.5, 0.3, None,
-    )  # fmt: skip
-    assert rule.integral_gain == (0.015 if small else 0.007)
+    # Without a maximum, any limit can be enforced.
+    assert (c.multiplier.kind, c.multiplier.initial, c.multiplier.maximum) == ("log-pi", 0.5, None)
+    gains = c.multiplier.proportional_gain, c.multiplier.integral_gain
+    assert gains == (0.3, 0.015 if small else 0.007)
     networks = c.ensemble.members, c.ensemble.elites, c.ensemble.hidden, c.ensemble.max_steps
     hidden = (64, 64) if small and not doggo else (200,) * 4
     most = 3000 if doggo else 1000 if small else 2000
     assert networks == ((5, 3) if small else (8, 6)) + (hidden, most)
 
 
-def test_settings_follow_the_shape_of_an_environment_without_a_model():
-    task = find_task(Drift)
-    chosen = lambda device, *shape: ALGORITHMS["mbppo-lagrangian"].preset(
-        "default", task, device, Shape(*shape)
+@pytest.mark.parametrize(
+    ("shape", "steps", "episodes"),
+    [
+        (Shape(4, 2, 500), 30_000, 4),
+        (Shape(1, 1, 20), 10_000, 10),  # short episodes: ten of them, and a least number of steps
+        (Shape(17, 6, 1000), 60_000, 2),
+        (Shape(17, 6, 5000), 60_000, 2),
+    ],
+)
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_the_preset_of_mbppo_follows_an_unknown_environments_shape(shape, steps, episodes, device):
+    c = preset("mbppo-lagrangian", OWN, device, shape=shape)
+    assert (c.model, c.steps, c.episodes) == ("black-box", steps, episodes)
+    assert c.ppo.normalise_observations and c.adapt_passes
+    # On a CPU, a large environment gets a larger model and less practice on it.
+    large = device == "cpu" and shape.observation_size > 4
+    assert (c.replay_share, c.ensemble.hidden == (200, 200, 200)) == (
+        (0.5, True) if large else (0.0, False)
     )
-    cheetah = chosen("cpu", 17, 6, 1000)
-    assert (cheetah.model, cheetah.episodes, cheetah.steps) == ("black-box", 2, 60_000)
-    assert cheetah.ensemble.hidden == (200, 200, 200) and cheetah.replay_share == 0.5
-    assert cheetah.adapt_passes and cheetah.ppo.normalise_observations
-    pendulum = chosen("cpu", 3, 1, 200)
-    assert (pendulum.episodes, pendulum.steps, pendulum.passes) == (10, 12_000, 100)
-    assert pendulum.ensemble.hidden == (64, 64)
-    assert chosen("gpu", 17, 6, 1000).passes == 300
-    for name, learner in (("ppo", "ppo"), ("cpo", "cpo"), ("trpo-lagrangian", "trpo")):
-        config = ALGORITHMS[name].preset("default", task, "cpu", Shape(3, 1, 200))
-        assert getattr(config, learner).normalise_observations
+    assert c.passes == (40 if large else 100 if device == "cpu" else 300)
+    assert preset("mbppo-lagrangian", OWN, device, "paper", shape) == MBPPOConfig(model="black-box")
 
 
 def test_the_paper_preset_of_mbppo_is_the_config_itself():
@@ -139,7 +142,7 @@ def test_the_presets_of_safe_loop():
 
 @pytest.mark.parametrize("algorithm", ["ppo-lagrangian", "ppo", "trpo-lagrangian", "cpo", "sac"])
 def test_the_presets_of_model_free_algorithms(algorithm):
-    """Those of safety-starter-agents; Doggo sees its joints, and its epochs are twice as long."""
+    """Those of safety-starter-agents; Doggo feels its joints, in epochs twice as long."""
     config = ALGORITHMS[algorithm].config()
     if algorithm == "ppo":
         config = replace(config, constrained=False)
@@ -151,6 +154,14 @@ def test_the_presets_of_model_free_algorithms(algorithm):
             assert preset(algorithm, task, device) == (longer if doggo else config)
     if algorithm != "sac":
         assert (config.steps, config.steps_per_epoch) == (2_000_000, 30_000)
+
+
+@pytest.mark.parametrize("algorithm", ["ppo-lagrangian", "ppo", "trpo-lagrangian", "cpo"])
+def test_observations_of_unknown_environments_are_scaled(algorithm):
+    plain, scaled = (preset(algorithm, OWN, shape=shape) for shape in (None, Shape(3, 1, 20)))
+    names = {n for n, x in flat(scaled).items() if x != flat(plain)[n]}
+    learner = "ppo" if "ppo" in algorithm else algorithm.split("-")[0]
+    assert names == {f"{learner}.normalise_observations"}
 
 
 def test_an_unknown_preset_is_refused(call):
@@ -170,7 +181,8 @@ def test_every_algorithm_is_known_by_its_config():
         algorithm = algorithm_of(config)
         assert algorithm.name == name
         assert algorithm.uses_model == hasattr(config, "model") != hasattr(config, "observation")
-    assert preset("cpo", "DoggoGoal") == CPOConfig(steps_per_epoch=60_000, observation="reference")
+    doggo = CPOConfig(steps_per_epoch=60_000, observation="reference")
+    assert preset("cpo", "DoggoGoal") == doggo
     with pytest.raises(ValueError, match="must be one of CPOConfig"):
         algorithm_of(PPOConfig())
 

@@ -106,7 +106,7 @@ def test_a_policy_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     path = policy([1.0]).save(tmp_path / "policy.npz")
 
     def half(file, **_):
-        Path(file).write_bytes(b"PK half a file")
+        file.write(b"PK half a file")
         raise OSError("no space left on device")
 
     monkeypatch.setattr("numpy.savez", half)

@@ -132,8 +132,13 @@ def test_a_stop_while_an_epoch_is_shown_writes_that_epoch(monkeypatch, tmp_path)
     assert newest_sound(out / "checkpoints")[0].meta["epoch"] == 3
 
 
-def test_a_stop_between_training_and_evaluation_is_noticed(monkeypatch, tmp_path):
-    whole = came_to(start("ppo", tmp_path / "whole", 2))
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """All that a run of two epochs computes when nothing stops it."""
+    return came_to(start("ppo", tmp_path_factory.mktemp("stopping") / "whole", 2))
+
+
+def test_a_stop_between_training_and_evaluation_is_noticed(whole, monkeypatch, tmp_path):
     leave, out = Interrupt.__exit__, tmp_path / "run"
 
     def leaving(self, *error):
@@ -181,8 +186,7 @@ def test_a_failure_does_not_outlive_a_resume(at_epoch, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stop_during_the_last_evaluation(number, monkeypatch, tmp_path, capsys):
-    whole = came_to(start("ppo", tmp_path / "whole", 2))
+def test_a_stop_during_the_last_evaluation(whole, number, monkeypatch, tmp_path, capsys):
     out = tmp_path / "run"
     with monkeypatch.context() as patch:
         patch.setattr(Acting, "evaluate", lambda _: os.kill(os.getpid(), number))

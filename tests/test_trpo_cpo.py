@@ -173,12 +173,13 @@ TWO = {
 
 @pytest.mark.parametrize("name", TWO)
 def test_two_states_are_solved_to_the_linear_program(name):
-    *_, last = in_memory.epochs(TWO[name], TwoState)
-    env = adapt(TwoState, num_envs=1000)
-    result = in_memory.evaluate_policy(env, last.policy, [0], 1000, 77, TWO_LIMIT)
-    assert result.cost <= 1.05 * TWO_LIMIT
-    assert result.reward >= 0.94 * TwoState.optimum(TWO_LIMIT)
-    assert result.reward <= TwoState.optimum(result.cost) + 0.15
+    """In the mean over the last third of training: a multiplier swings, and policies with it."""
+    rows = [epoch.metrics[0] for epoch in in_memory.epochs(TWO[name], TwoState)]
+    last = rows[-len(rows) // 3 :]
+    reward, cost = (np.mean([row[key] for row in last]) for key in ("reward", "cost"))
+    assert cost <= 1.05 * TWO_LIMIT
+    assert reward >= 0.94 * TwoState.optimum(TWO_LIMIT)
+    assert reward <= TwoState.optimum(cost) + 0.15
 
 
 SHORT = TrustRegionConfig(hidden=(8,), critic_epochs=2, normalise_observations=True)

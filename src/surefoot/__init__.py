@@ -1,5 +1,7 @@
 """Surefoot: safe reinforcement learning that looks before it steps."""
 
+import signal
+import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +60,11 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(_PUBLIC[name]), name)
     raise AttributeError(f"module 'surefoot' has no attribute {name!r}")
 
+
+_started = sys.orig_argv[1:3]
+if _started == ["-m", "surefoot"] or "".join(_started[:1]).endswith("/surefoot"):
+    # The program itself, not its library: Ctrl-C must end it also during the imports below.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 with suppress(ImportError):  # an exported policy acts without gymnasium too
     from surefoot.envs.gym.registration import register

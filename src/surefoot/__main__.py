@@ -2,7 +2,7 @@
 
 import sys
 
-from surefoot.cli.app import main
+from surefoot.cli import main
 
 sys.argv[0] = "surefoot"  # as runs write down their command
 main()

@@ -9,6 +9,7 @@ import numpy as np
 
 from surefoot.algorithms.experience import Episodes, Experience
 from surefoot.core.arrays import Tree
+from surefoot.core.config import LARGEST_FLOAT
 from surefoot.core.policy import Policy
 from surefoot.core.spaces import ActionSpec
 from surefoot.envs.gym import snapshot as snapshots
@@ -76,6 +77,36 @@ class Collector:
         self._reward = np.zeros(env.num_envs)
         self._cost = np.zeros((env.num_envs, len(env.cost_names)))
         self._length = np.zeros(env.num_envs, dtype=np.int64)
+        self._bounds = _bounds(env.single_observation_space)
+        self._warnings: dict[str, str] = {}
+        self._warned: set[str] = set()
+
+    def warnings(self) -> list[str]:
+        """What was noticed about the environments since the last call; each only once."""
+        overdue = self._length > self.env.max_episode_steps
+        if overdue.any():
+            i = int(np.argmax(overdue))
+            self._warnings["end"] = (
+                f"environment {i} has not ended its episode after {self._length[i]} steps, though "
+                f"max_episode_steps={self.env.max_episode_steps}: its reward and cost are unknown"
+            )
+        new = [text for kind, text in self._warnings.items() if kind not in self._warned]
+        self._warned |= self._warnings.keys()
+        self._warnings = {}
+        return new
+
+    def _check_bounds(self, when: str) -> None:
+        """Note the first observation outside the space that the environments declare."""
+        if self._bounds is None or "bounds" in self._warned or "bounds" in self._warnings:
+            return
+        outside = (self.obs < self._bounds[0]) | (self.obs > self._bounds[1])
+        if outside.any():
+            i, j = np.argwhere(outside)[0]
+            space = self.env.single_observation_space
+            self._warnings["bounds"] = (
+                f"environment {i}, {when}: observation[{j}] is {self.obs[i, j]:g}, outside its Box "
+                f"from {space.low[j]:g} to {space.high[j]:g}"
+            )
 
     def _reset(self, seeds: list[int]) -> np.ndarray:
         obs, _ = self.env.reset(seed=seeds)
@@ -119,10 +150,11 @@ class Collector:
             cost = np.asarray(info["cost"], np.float64).reshape(n, -1)
         except EnvironmentFault:
             raise
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             problem = f"{type(error).__name__}: {error}"
             raise EnvironmentFault(f"environments, {when}: {problem}") from error
         self.obs = next_obs = _numbers("observation", obs, shape, when)
+        self._check_bounds(when)
         reward = _numbers("reward", reward, (n,), when)
         cost = _numbers("cost", cost, self._cost.shape, when)
         terminated = _numbers("terminated", terminated, (n,), when).astype(bool)
@@ -266,6 +298,15 @@ def environment_seeds(seeds: Sequence[int], per_seed: int, restart: int = 0) -> 
     ]
 
 
+def _bounds(space: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """Bounds of observations, with room for rounding; None if there are none."""
+    low, high = getattr(space, "low", None), getattr(space, "high", None)
+    if low is None or high is None or np.isinf([low, high]).all():
+        return None
+    room = lambda bound: 1e-4 * np.maximum(1.0, np.abs(bound))
+    return low - room(low), high + room(high)
+
+
 def _numbers(
     name: str,
     values: object,
@@ -273,7 +314,7 @@ def _numbers(
     when: str,
     where: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Values of all environments as an array; raises EnvironmentFault if one is not finite.
+    """Values of all environments as an array; raises EnvironmentFault if one is too large or NaN.
 
     Rows outside `where` may be anything: Gymnasium leaves them undefined.
     """
@@ -282,9 +323,12 @@ def _numbers(
         raise EnvironmentFault(f"environments, {when}: {name} has shape {array.shape}, not {shape}")
     if array.dtype.kind not in "fiub":
         raise EnvironmentFault(f"environments, {when}: {name} is {array.dtype}, not numbers")
-    finite = np.isfinite(array)
+    finite = np.abs(array) < LARGEST_FLOAT  # false for NaN
     if not (finite if where is None else finite[where]).all():
         bad = ~finite if where is None else ~finite & where.reshape(-1, *[1] * (array.ndim - 1))
         i = int(np.argwhere(bad)[0][0])
-        raise EnvironmentFault(f"environment {i}, {when}: {name} is {array[i]}")
+        problem = f"{name} is {array[i]}"
+        if np.isfinite(array[i]).all():
+            problem += f"; it must be below {LARGEST_FLOAT:g}, use smaller units"
+        raise EnvironmentFault(f"environment {i}, {when}: {problem}")
     return array

@@ -20,6 +20,8 @@ from surefoot.core.snapshot import Saved
 
 Row = dict[str, Any]
 """One row of metrics.csv: numbers by column."""
+LARGE = 1e9
+"""Rewards and costs of an episode beyond which single precision is at its end."""
 
 
 class TrainingFault(RuntimeError):
@@ -58,6 +60,8 @@ class Epoch:
     seconds: dict[str, float]
     """Wall-clock time by phase since the start."""
     snapshot: Snapshot
+    warnings: tuple[str, ...] = ()
+    """What the user should know about the environments."""
 
 
 @dataclass
@@ -74,11 +78,15 @@ class Training:
     phases: Phases = field(default_factory=Phases)
 
     def restore(self, saved: Saved) -> None:
-        """Continue from a snapshot."""
-        self.totals = saved.like("totals", self.totals)
-        self.phases = Phases(saved.part("phases"))
-        self.trainer.restore(saved.under("trainer"), self.totals.steps)
-        self.collector.restore(saved.part("collector"), self.totals.epoch)
+        """Continue from a snapshot; a ValueError if it does not fit."""
+        try:
+            self.totals = saved.like("totals", self.totals)
+            self.phases = Phases(saved.part("phases"))
+            self.trainer.restore(saved.under("trainer"), self.totals.steps)
+            self.collector.restore(saved.part("collector"), self.totals.epoch)
+        except (LookupError, TypeError, AttributeError, ArithmeticError) as error:
+            problem = f"{type(error).__name__}: {error}"
+            raise ValueError(f"the checkpoint does not fit this run: {problem}") from error
 
 
 def begin(
@@ -121,7 +129,10 @@ def epochs(training: Training) -> Iterator[Epoch]:
             environments = training.collector.snapshot()
         seconds = phases.seconds()
         snapshot = Snapshot(trainer.snapshot(), training.totals, environments, seconds)
-        yield Epoch(training.totals.epoch, total, rows, trainer.policy(), seconds, snapshot)
+        yield Epoch(
+            training.totals.epoch, total, rows, trainer.policy(), seconds, snapshot,
+            tuple(training.collector.warnings()),
+        )  # fmt: skip
 
 
 def _real_metrics(training: Training, experience: Experience) -> tuple[Totals, list[Row]]:
@@ -183,9 +194,13 @@ def _check_finite(trainer: Trainer, rows: list[Row]) -> None:
         for s in np.flatnonzero(~all_finite(tree)):
             bad.setdefault(int(s), []).append(name)
     for s, names in sorted(bad.items()):
+        row = rows[s]
+        large = [n for n in ("reward", "cost") if abs(row[n]) > LARGE]
+        scale = " and ".join(f"{n}s of {row[n]:.1e} per episode" for n in large)
+        remedy = f"smaller units: the environment has {scale}" if large else trainer.remedy
         raise TrainingFault(
-            f"seed {rows[s]['seed']}: {', '.join(names)} became NaN or infinite in epoch "
-            f"{rows[s]['epoch']}. Try {trainer.remedy}"
+            f"seed {row['seed']}: {', '.join(names)} became NaN or infinite in epoch "
+            f"{row['epoch']}. Try {remedy}"
         )
 
 

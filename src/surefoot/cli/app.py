@@ -1,4 +1,4 @@
-"""The table of commands, and `main`."""
+"""Runs a command: parses its words, calls its function, and turns errors into exit codes."""
 
 import os
 import select
@@ -10,37 +10,23 @@ import tyro
 from rich.markup import escape
 from rich.table import Table
 
+from surefoot.cli import COMMANDS
 from surefoot.cli.output import err, out
 from surefoot.cli.runs import full_plan_option
 from surefoot.core.config import did_you_mean
+from surefoot.runs.interrupt import end_at_signals
 
-COMMANDS = {
-    "check": ("check:check", "check an environment before training on it"),
-    "train": ("train:train", "train a policy on a task"),
-    "resume": ("runs:resume", "resume a run, or make it longer"),
-    "runs": ("runs:runs", "list runs with their state"),
-    "show": ("runs:show", "show a run and check its files"),
-    "evaluate": ("runs:evaluate", "evaluate a run on fresh episodes"),
-    "compare": ("report:compare", "compare runs: statistics, figures and a page"),
-    "reproduce": ("reproduce:reproduce", "run an experiment and write its page"),
-    "diagnose": ("diagnose:diagnose", "check a run's learned model on real episodes"),
-    "export": ("runs:export", "write a run's policy to a file that needs only numpy"),
-    "envs": ("envs:envs", "list the tasks with their sizes and options"),
-    "watch": ("envs:watch", "film an episode"),
-    "parity": ("envs:parity", "compare with recordings of the reference environment"),
-    "benchmark env": ("benchmark:benchmark_env", "steps per second of environments"),
-    "benchmark train": ("benchmark:benchmark_train", "steps per second of training"),
-    "benchmark imagination": ("benchmark:benchmark_imagination", "imagined steps per second"),
-    "benchmark planner": ("benchmark:benchmark_planner", "planned steps per second"),
-}
-"""Where the function of each command lives, imported when it runs, and what it does."""
 PARSES = ("train", "evaluate")
 """Commands that take the words as they are, to choose their defaults before parsing them."""
 
 
-def main(argv: list[str] | None = None) -> None:
-    """Entry point of `surefoot`."""
-    argv = sys.argv[1:] if argv is None else argv
+FAULTS = (ValueError, OSError, RuntimeError, MemoryError, ImportError)
+"""Errors of a user, an environment or the machine, which need no traceback."""
+
+
+def run(words: list[str] | None) -> None:
+    """Run a command, given in `words` or as this process was started; ends in SystemExit."""
+    argv = sys.argv[1:] if words is None else words
     if not argv or argv[0] in ("-h", "--help"):
         _help()
         sys.exit(0 if argv else 2)
@@ -49,30 +35,41 @@ def main(argv: list[str] | None = None) -> None:
 
         print(__version__)
         return
-    words = 2 if " ".join(argv[:2]) in COMMANDS else 1
-    name = " ".join(argv[:words])
+    count = 2 if " ".join(argv[:2]) in COMMANDS else 1
+    name = " ".join(argv[:count])
     if name not in COMMANDS:
         hint = escape(f"{name!r}{did_you_mean(name, COMMANDS)}")
         err.print(f"[red]surefoot:[/] unknown command {hint}. See surefoot --help.")
         sys.exit(2)
+    if words is None and name == "watch":  # removes its unfinished clip
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         module, _, attribute = COMMANDS[name][0].partition(":")
         function = getattr(import_module(f"surefoot.cli.{module}"), attribute)
-        args = full_plan_option(argv[words:])
+        args = full_plan_option(argv[count:])
         parse = lambda: tyro.cli(function, args=args, prog=f"surefoot {name}")
         code = function(args) if name in PARSES else parse()
         sys.stdout.flush()
-    except (ValueError, OSError, RuntimeError, MemoryError) as error:
+    except Exception as error:
+        if not isinstance(error, FAULTS) and type(error).__module__ != "mujoco":
+            raise
         if isinstance(error, BrokenPipeError) and _reader_has_gone():
             sys.exit(128 + signal.SIGPIPE)
-        # Messages may contain brackets, such as surefoot[video].
-        err.print(f"[red]surefoot {name}:[/] {escape(str(error))}")
+        _report(name, error)
         sys.exit(2)
     except KeyboardInterrupt as stop:
         if str(stop):
-            err.print(f"[red]surefoot {name}:[/] {escape(str(stop))}")
+            _report(name, stop)
+        if words is None:
+            end_at_signals()  # ignored since the first one, so that this much is said
         sys.exit(getattr(stop, "code", 130))
     sys.exit(code or 0)
+
+
+def _report(name: str, error: BaseException) -> None:
+    # Messages may contain brackets, such as surefoot[video].
+    lines = escape(str(error)).replace("\n", "\n  ")  # no line of it looks like one of ours
+    err.print(f"[red]surefoot {name}:[/] {lines}")
 
 
 def _reader_has_gone() -> bool:

@@ -29,11 +29,14 @@ def diagnose(
     lines = [
         f"{result['model']} model after epoch {result['epoch']}, {result['real_steps']:,} real "
         f"steps; known parts: {', '.join(result['known']) or 'none'}",
-        f"{episodes} fresh episodes per seed; outputs are means over seeds\n",
+        f"{episodes} fresh episodes per seed; outputs are means over seeds",
+        "",
         *_outputs(result),
-        "\nerror of the features after the same actions, in units of their spread",
+        "",
+        "error of the features after the same actions, in units of their spread",
         *_rollouts(result),
-        f"\nimagined / real over {result['horizon']} steps",
+        "",
+        f"imagined / real over {result['horizon']} steps",
     ]
     for row in with_mean(result):
         reward, costs = row["reward"], row["costs"]
@@ -41,7 +44,7 @@ def diagnose(
         pairs += zip(result["cost_names"], costs["imagined"], costs["real"], strict=True)
         words = (f"{name} {imagined:.2f} / {real:.2f}" for name, imagined, real in pairs)
         lines.append(f"seed {row['seed']}: {', '.join(words)}")
-    emit(json_, result, [*lines, f"\nfigure: {result['figure']}"])
+    emit(json_, result, [*lines, "", f"figure: {result['figure']}"])
 
 
 def _outputs(result: "Values") -> list[str]:

@@ -40,7 +40,8 @@ def reproduce(
 def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
     for row in rows:
         seeds, done = (sum(job[name] for job in row["jobs"]) for name in ("seeds", "done"))
-        yield f"\n{row['name']}  {row['title']} ({done} of {seeds} seeds done)"
+        yield ""
+        yield f"{row['name']}  {row['title']} ({done} of {seeds} seeds done)"
         yield f"  {row['summary']}"
         if row["name"] == "paper":
             continue  # its jobs are those of the experiments above
@@ -50,4 +51,5 @@ def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:
                 f"  {job['done']} of {job['seeds']}  {job['task']}, {job['algorithm']} "
                 f"({job['preset']}{note}), {job['steps']:,} real steps"
             )
-    yield "\nsurefoot reproduce NAME runs one; see surefoot reproduce --help."
+    yield ""
+    yield "surefoot reproduce NAME runs one; see surefoot reproduce --help."

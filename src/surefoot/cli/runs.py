@@ -11,6 +11,7 @@ from rich.markup import escape
 from tyro.conf import Positional
 
 from surefoot.cli.output import Json, Run, emit, out, with_mean
+from surefoot.core.files import printable
 
 if TYPE_CHECKING:
     from surefoot.runs.folder import Values
@@ -42,8 +43,9 @@ def print_result(path: Path) -> None:
     """Print the result of a finished run."""
     from surefoot import api
     from surefoot.runs.folder import RunFolder
+    from surefoot.runs.listing import read_result
 
-    result = RunFolder(path).read_json("result.json")
+    result = read_result(RunFolder(path))
     evaluation = result["evaluation"]
     means = {}
     for name, digits in (("reward", 2), ("cost", 1)):
@@ -63,7 +65,7 @@ def print_result(path: Path) -> None:
         f"the limit of {evaluation['cost_limit']:g}; {evaluation['within_limit']:.0%} of episodes "
         f"within it\n{result['real_steps']:,} real steps in {result['seconds']:.0f} s, "
         f"{saving:.2%} of it for checkpoints\n"
-        f"figure: {escape(figure)}\nrun:    {escape(str(path))}"
+        f"figure: {escape(printable(figure))}\nrun:    {escape(printable(path))}"
     )
 
 
@@ -154,8 +156,8 @@ def export(run: Run, path: Positional[Path] = Path("policy.npz"), which: int = 0
         out.print("This is the policy without its planner; it does not keep the limit.")
 
 
-def runs(folder: Positional[Path] = Path("runs"), json_: Json = False) -> None:
-    """List runs with their state, newest first.
+def runs(folder: Positional[Path] = Path("runs"), json_: Json = False) -> int:
+    """List runs with their state, newest first; exit 1 if one is damaged.
 
     Args:
         folder: The folder that holds the runs.
@@ -173,6 +175,7 @@ def runs(folder: Positional[Path] = Path("runs"), json_: Json = False) -> None:
         started = f" (started {run.started})" if run.started else ""
         lines.append(f"{words}  {run.run}{started}")
     emit(json_, [asdict(run) for run in states], lines)
+    return 1 if any(run.state == "damaged" for run in states) else 0
 
 
 def _fresh(evaluation: "Values") -> str:

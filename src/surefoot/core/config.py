@@ -90,7 +90,8 @@ def check_value(name: str, value: object, hint: Hint) -> None:
     if not _fits(value, hint):
         raise ValueError(f"{name}={value!r} must be {_describe(hint)}")
     limits = _limits(hint)
-    for x in value if isinstance(value, tuple | list) else (value,):
+    values = value.values() if isinstance(value, dict) else value
+    for x in values if isinstance(values, Iterable) else (value,):
         if not _is_number(x):
             continue
         if any(x not in limit for limit in limits):
@@ -225,6 +226,9 @@ def _fits(value: Any, hint: Hint) -> bool:
     if origin in (list, tuple):
         same = isinstance(value, origin) and all(_fits(x, inner[0]) for x in value)
         return same and (origin is list or inner[-1] is Ellipsis or len(value) == len(inner))
+    if origin is dict:
+        pairs = value.items() if isinstance(value, dict) else [(None, None)]
+        return all(_fits(k, inner[0]) and _fits(x, inner[1]) for k, x in pairs)
     if hint is bool:
         return isinstance(value, bool)
     if hint is int:

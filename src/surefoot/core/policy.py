@@ -8,9 +8,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import IO, Literal, get_args
 
 import numpy as np
+
+from surefoot.core.files import Folder, parse_json
+from surefoot.core.npz import Arrays
 
 Kind = Literal["gaussian", "categorical", "squashed"]
 FORMATS: dict[Kind, int] = {"gaussian": 1, "categorical": 1, "squashed": 2}
@@ -129,7 +132,7 @@ class Policy:
 
     @staticmethod
     def of(arrays: Mapping[str, np.ndarray], kind: Kind | None = None) -> "Policy":
-        """The inverse of `arrays`; raises a ValueError that names missing arrays.
+        """The inverse of `arrays`; a ValueError names arrays that are missing or do not fit.
 
         Without a `kind` it is inferred, for files and checkpoints that do not store it.
         """
@@ -138,9 +141,13 @@ class Policy:
         missing = [name for name in needed if name not in arrays]
         if missing:
             raise ValueError(f"not a policy: it has no {', '.join(missing)}")
+        for name, array in arrays.items():
+            if not (isinstance(array, np.ndarray) and array.dtype.kind == "f"):
+                raise ValueError(f"not a policy: {name} is not an array of floats")
         if kind is None:
             boxed = "squashed" if arrays["low"].size else "categorical"
             kind = "gaussian" if "log_std" in arrays else boxed
+        _check_arrays(arrays, len(layers), kind)
         return Policy(
             tuple(arrays[f"weight_{i}"] for i in layers),
             tuple(arrays[f"bias_{i}"] for i in layers),
@@ -166,28 +173,29 @@ class Policy:
                 "checksum": _checksum(arrays),
             }
         )
-        temporary = path.with_name(f".{path.name}.partial.npz")
-        try:
+
+        def write(file: IO[bytes]) -> str:
             # numpy's types allow any keyword to be the option `allow_pickle`.
-            np.savez(temporary, header=np.array(header), **arrays)  # pyright: ignore[reportArgumentType]
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        return path
+            np.savez(file, header=np.array(header), **arrays)  # pyright: ignore[reportArgumentType]
+            return path.name
+
+        return Folder(path.parent).write(write, sync=False)
 
     @staticmethod
     def load(path: str | Path) -> "Policy":
         """Read a policy written by `save`."""
-        with Path(path).open("rb") as file:
-            try:
-                with np.load(file, allow_pickle=False) as data:
-                    arrays = {name: data[name] for name in data.files}
-                header = dict(json.loads(str(arrays.pop("header"))))
-                written = header["format"]
-            except Exception:  # zip and numpy raise many kinds of errors for damaged bytes
-                raise ValueError(
-                    f"{path} is damaged, or not a policy written by Surefoot"
-                ) from None
+        return Policy.read(Path(path).open("rb"), path)
+
+    @staticmethod
+    def read(file: IO[bytes], path: str | Path) -> "Policy":
+        """Read a policy from an open file, and close it; `path` is for error messages."""
+        try:
+            stored = Arrays(file)
+            arrays = {name: stored[name] for name in stored}
+            header = parse_json(str(arrays.pop("header")))
+            written = header["format"]
+        except (ValueError, KeyError):
+            raise ValueError(f"{path} is damaged, or not a policy written by Surefoot") from None
         if written not in FORMATS.values():
             known = " and ".join(str(n) for n in sorted(set(FORMATS.values())))
             raise ValueError(f"{path} has format {written}; this version reads {known}")
@@ -198,6 +206,26 @@ class Policy:
             return Policy.of(arrays, kind if kind in get_args(Kind) else None)
         except ValueError as error:
             raise ValueError(f"{path} is {error}") from None
+
+
+def _check_arrays(arrays: Mapping[str, np.ndarray], layers: int, kind: Kind) -> None:
+    """Raise a ValueError unless the arrays fit together and weights are finite."""
+    *seeds, inputs, _ = arrays["weight_0"].shape if arrays["weight_0"].ndim in (2, 3) else (-1, 0)
+    expected: dict[str, tuple[int, ...]] = {}
+    width = inputs
+    for i in range(layers):
+        outputs = arrays[f"bias_{i}"].shape[-1] if arrays[f"bias_{i}"].ndim else -1
+        expected[f"weight_{i}"], expected[f"bias_{i}"] = (width, outputs), (outputs,)
+        width = outputs
+    size = width // 2 if kind == "squashed" else width
+    expected |= {"log_std": (size,), "mean": (inputs,), "std": (inputs,)}
+    expected = {name: (*seeds, *shape) for name, shape in expected.items()}
+    expected |= dict.fromkeys(("low", "high"), (0,) if kind == "categorical" else (size,))
+    for name, shape in expected.items():
+        if name in arrays and arrays[name].shape != shape:
+            raise ValueError(f"not a policy: {name} has shape {arrays[name].shape}, not {shape}")
+        if name in arrays and name not in ("low", "high") and not np.isfinite(arrays[name]).all():
+            raise ValueError(f"not a policy: {name} is not finite")
 
 
 def _checksum(arrays: Mapping[str, np.ndarray]) -> str:

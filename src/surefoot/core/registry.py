@@ -30,7 +30,7 @@ def load_reference(text: str) -> Any:
         module = (
             _load_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
         )
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ValueError(f"{source} cannot be imported: {type(error).__name__}: {error}") from error
     if not hasattr(module, attribute):
         names = [name for name in vars(module) if not name.startswith("_")]

@@ -3,12 +3,14 @@
 Every leaf is named by its path in the tree, so that errors can name what does not fit.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import jax
 import numpy as np
 
 from surefoot.core.arrays import Tree
+from surefoot.core.npz import entry_of
 
 
 def to_arrays(tree: Tree) -> dict[str, np.ndarray]:
@@ -22,9 +24,11 @@ def to_arrays(tree: Tree) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True)
 class Saved:
-    """Named arrays that were read back."""
+    """Named arrays that were saved. Those in a file are read only if they fit what is needed."""
 
-    arrays: dict[str, np.ndarray]
+    arrays: Mapping[str, np.ndarray]
+    prefix: str = ""
+    """What the names of all arrays considered begin with."""
 
     def like(self, name: str, template: Tree) -> Tree:
         """The tree called `name`, with the structure, shapes and types of `template`."""
@@ -35,31 +39,38 @@ class Saved:
 
     def under(self, name: str) -> "Saved":
         """The arrays under `name`, with the rest of their names."""
-        prefix = name + "/"
-        return Saved(
-            {path[len(prefix) :]: x for path, x in self.arrays.items() if path.startswith(prefix)}
-        )
+        return replace(self, prefix=f"{self.prefix}{name}/")
 
     def part(self, name: str) -> dict[str, Tree]:
         """Everything under `name` as nested dicts; empty if there is nothing."""
         tree: dict[str, Tree] = {}
-        for path, array in self.under(name).arrays.items():
-            *folders, last = path.split("/")
+        prefix = f"{self.prefix}{name}/"
+        for path in self.arrays:
+            if not path.startswith(prefix):
+                continue
+            *folders, last = path[len(prefix) :].split("/")
             place = tree
             for folder in folders:
                 place = place.setdefault(folder, {})
-            place[last] = array
+                if not isinstance(place, dict):
+                    raise ValueError(f"the checkpoint has {path} under an array")
+            if last in place:
+                raise ValueError(f"the checkpoint has arrays under {path}")
+            place[last] = self.arrays[path]
         return tree
 
     def _leaf(self, name: str, like: Tree) -> Tree:
-        if name not in self.arrays:
+        path = self.prefix + name
+        if path not in self.arrays:
             raise ValueError(f"the checkpoint has no {name}, which this config needs")
-        array, wanted = self.arrays[name], np.asarray(_plain(like))
-        if array.shape != wanted.shape or array.dtype != wanted.dtype:
+        shape, _, dtype = entry_of(self.arrays, path)
+        wanted = np.asarray(_plain(like))
+        if shape != wanted.shape or dtype != wanted.dtype:
             raise ValueError(
-                f"{name} is {array.dtype}{list(array.shape)} in the checkpoint; "
+                f"{name} is {dtype}{list(shape)} in the checkpoint; "
                 f"this config needs {wanted.dtype}{list(wanted.shape)}"
             )
+        array = self.arrays[path]
         if _is_key(like):
             return jax.random.wrap_key_data(jax.numpy.asarray(array))
         if isinstance(like, jax.Array):

@@ -7,7 +7,8 @@ from typing import Any
 
 from surefoot.algorithms.algorithm import ALGORITHMS, Overrides
 from surefoot.core.config import flat
-from surefoot.envs.task import find_task
+from surefoot.core.registry import is_reference
+from surefoot.envs.task import TASKS, find_task
 from surefoot.runs import setup
 from surefoot.runs.info import RunInfo
 from surefoot.runs.known import IN_PYTHON
@@ -55,12 +56,15 @@ def train_command(
 def repeat_command(info: RunInfo) -> str:
     """The command that trains a run again.
 
-    It is the recorded command if this version cannot express the run's settings.
+    It is the recorded command if this version cannot express the run's settings, or if that would
+    take code that the run refers to: a report must not execute it.
     """
     in_python = info.task_options.get("cost") == IN_PYTHON or any(
         word.endswith("=") for word in info.known_from
     )
-    if info.task is None or info.backend is None or in_python:
+    if info.task is None or info.backend is None or in_python or info.algorithm not in ALGORITHMS:
+        return info.command
+    if info.task not in TASKS and is_reference(info.task):
         return info.command
     try:
         words = train_command(

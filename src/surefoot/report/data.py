@@ -9,9 +9,9 @@ from typing import TypedDict
 import numpy as np
 
 from surefoot.core.config import check_values
+from surefoot.core.files import Damaged
 from surefoot.report.statistics import share_within
 from surefoot.report.table import with_note
-from surefoot.runs.checkpoint import Damaged
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.info import RunInfo, read_info
 from surefoot.runs.listing import is_run

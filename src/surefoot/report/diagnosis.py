@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 from matplotlib.axes import Axes
 
-from surefoot.report.figures import COLOURS, GREY, plt, tidy
+from surefoot.core.files import printable
+from surefoot.report.figures import COLOURS, GREY, LONGEST, plt, save_into_run, tidy
 from surefoot.world.diagnostics import Trial
 
 MAX_DOTS = 2000
@@ -40,10 +41,8 @@ def draw_diagnosis(
     for axis in axes[:2]:
         axis.set_xlim(left=0)
         axis.legend(frameon=False, fontsize=7)
-    figure.suptitle(title, fontsize=10)
-    figure.savefig(path, dpi=160)
-    plt.close(figure)
-    return path
+    figure.suptitle(printable(title)[: 2 * LONGEST], fontsize=10, parse_math=False)
+    return save_into_run(figure, path)
 
 
 def _draw_errors(axis: Axes, error: np.ndarray, counted: np.ndarray) -> None:

@@ -6,6 +6,7 @@ stores its caption (see `caption_of`), which a page shows below it.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from PIL import Image
 
+from surefoot.core.files import Folder, printable
 from surefoot.report.data import Group, Rows, by_step
 from surefoot.report.statistics import Statistic, band, interval, mean
 from surefoot.report.table import plural
@@ -38,6 +41,8 @@ STYLE = {
     "ytick.major.width": 0.6, "pdf.fonttype": 42,
 }  # fmt: skip
 MARKERS = "osD"
+LONGEST = 80
+"""Letters of a label or title: a run's names may have any length."""
 Estimate = tuple[Statistic, Sequence[np.ndarray]]
 """A statistic and the scores [S] of each task that it is computed from."""
 
@@ -61,11 +66,17 @@ def draw_curve(
         f"limit {cost_limit:g}", (1, cost_limit), xycoords=("axes fraction", "data"),
         xytext=(-3, 3), textcoords="offset points", ha="right", fontsize=8, color=GREY,
     )  # fmt: skip
-    figure.suptitle(title, fontsize=10)
+    figure.suptitle(printable(title)[: 2 * LONGEST], fontsize=10, parse_math=False)
     # Tight: the layout may change the ticks after it has reserved room for their labels.
-    figure.savefig(path, dpi=160, bbox_inches="tight", pad_inches=0.05)
+    return save_into_run(figure, path, bbox_inches="tight", pad_inches=0.05)
+
+
+def save_into_run(figure: Figure, path: Path, **options: Any) -> Path:
+    """Write a figure as PNG, whatever a run's folder has under that name."""
+    picture = BytesIO()
+    figure.savefig(picture, dpi=160, **options)
     plt.close(figure)
-    return path
+    return Folder(path.parent).write_bytes(path.name, picture.getvalue(), sync=False)
 
 
 def _plot_evaluation(axis: Axes, rows: Rows, name: str, evaluation: Mapping[str, Any]) -> None:
@@ -283,9 +294,10 @@ def panel(path: Path, caption: str, title: str, rows: Sequence[str] = ()) -> Ite
         figure, axis = plt.subplots(figsize=size, layout="constrained")
         try:
             yield axis
-            axis.set_title(title)
+            axis.set_title(printable(title)[:LONGEST], parse_math=False)
             if rows:
-                axis.set_yticks(range(len(rows)), [row.replace(" (", "\n(", 1) for row in rows])
+                names = [printable(row)[:LONGEST].replace(" (", "\n(", 1) for row in rows]
+                axis.set_yticks(range(len(rows)), names, parse_math=False)
                 axis.set_ylim(len(rows) - 0.5, -0.5)
                 axis.tick_params(axis="y", length=0)
             tidy(axis)
@@ -301,10 +313,13 @@ def legend(axis: Axes, columns: int = 2) -> None:
     """Add a legend below the axis, in as many columns as fit; the figure grows by its height."""
     figure = axis.get_figure(root=True)
     assert figure is not None
+    handles, labels = axis.get_legend_handles_labels()
     made = figure.legend(
-        *axis.get_legend_handles_labels(), loc="outside lower center", ncols=columns,
-        frameon=False, handlelength=1.6, columnspacing=1.0, borderpad=0.2,
+        handles, [printable(label)[:LONGEST] for label in labels], loc="outside lower center",
+        ncols=columns, frameon=False, handlelength=1.6, columnspacing=1.0, borderpad=0.2,
     )  # fmt: skip
+    for text in made.get_texts():
+        text.set_parse_math(False)
     size = made.get_window_extent()
     if columns > 1 and size.width > 0.98 * figure.bbox.width:
         made.remove()

@@ -49,10 +49,10 @@ def task_title(info: RunInfo) -> str:
 
 def label_of(info: RunInfo) -> str:
     """The algorithm's title, with the preset if the algorithm has several."""
-    try:
-        algorithm = ALGORITHMS[info.algorithm]
-    except ValueError:  # of another version, or from a file that is gone
-        return with_note(info.algorithm, "" if info.preset == "default" else info.preset)
+    if info.algorithm not in ALGORITHMS:  # a reference, whose code is not run, or another version's
+        title = info.algorithm_title or info.algorithm
+        return with_note(title, "" if info.preset == "default" else info.preset)
+    algorithm = ALGORITHMS[info.algorithm]
     several = len(algorithm.presets) > 1 or info.preset != "default"
     label = with_note(algorithm.title, info.preset if several else "")
     default = algorithm.presets.get("default", Preset()).settings
@@ -62,6 +62,8 @@ def label_of(info: RunInfo) -> str:
 
 def keeps_limit(info: RunInfo) -> bool:
     """Whether a run keeps its cost limit, rather than only reporting by it."""
+    if info.algorithm not in ALGORITHMS:
+        return True
     try:
         return ALGORITHMS[info.algorithm].keeps_limit(config_of(info, Path("config.json")))
     except ValueError:

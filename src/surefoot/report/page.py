@@ -1,14 +1,15 @@
 """A report as one self-contained HTML page."""
 
 import base64
+import html
 import json
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 
 from surefoot import __version__
+from surefoot.core.files import printable_lines
 from surefoot.report.command import repeat_command
 from surefoot.report.data import Group
 from surefoot.report.figures import caption_of
@@ -58,6 +59,11 @@ def write_page(
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def escape(text: str) -> str:
+    """A text in which neither markup nor control characters have an effect."""
+    return html.escape(printable_lines(text))
 
 
 def _section(section: Section) -> str:

@@ -1,9 +1,12 @@
 """What acts in fresh episodes of a run: its policies, or a planner on top of them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from surefoot.algorithms import evaluation
-from surefoot.algorithms.collect import Actor, Generators, draw_from
+from surefoot.algorithms.collect import Actor, Generators, Now, draw_from
 from surefoot.algorithms.planning import Mode, PlannedActor
 from surefoot.algorithms.seeds import seed_keys
 from surefoot.algorithms.trainer import Planning
@@ -34,6 +37,8 @@ class Acting:
     """What a planner needs, and its settings; None if the policies act alone."""
     mode: Mode = "look-ahead"
     render_mode: str | None = None
+    before_step: Callable[[], None] = lambda: None
+    """Called before every step of `evaluate`; may raise."""
 
     def __post_init__(self) -> None:
         count = len(self.setup.seeds) * self.per_seed
@@ -57,8 +62,18 @@ class Acting:
 
     def evaluate(self) -> Values:
         """Evaluate one episode in every environment; `plan` reports what planning amounted to."""
+
+        def make_actor(rngs: Generators, steps: int) -> Actor:
+            actor = self.make_actor(rngs, steps)
+
+            def act(now: Now) -> np.ndarray:
+                self.before_step()
+                return actor(now)
+
+            return act
+
         result = evaluation.evaluate(
-            self.env, self.make_actor, self.setup.seeds, self.per_seed, self.seed,
+            self.env, make_actor, self.setup.seeds, self.per_seed, self.seed,
             self.setup.config.cost_limit, self.deterministic, self.model,
         ).to_dict()  # fmt: skip
         return {**result, "plan": self.planned.to_dict()} if self.planned else result

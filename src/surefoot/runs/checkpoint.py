@@ -6,28 +6,33 @@ are stored by name and never pickled, so reading a checkpoint cannot execute cod
 
 import hashlib
 import json
-import os
 import re
-import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
-from zipfile import BadZipFile
 
 import numpy as np
 
+from surefoot.core.config import NonNegative, check_values
+from surefoot.core.files import MOST_JSON, MOST_METRICS, Damaged, Folder, parse_json
+from surefoot.core.npz import Arrays, entry_of
+
 FORMAT = 2
-NAME = re.compile(r"epoch-(\d{6,})\.([0-9a-f]{32})\.npz")
-PARTIAL = ".partial"
+NAME = re.compile(r"epoch-(\d{6,15})\.([0-9a-f]{32})\.npz")
 Values = dict[str, Any]
 """Plain values by name, as JSON has them."""
+META = {
+    "version": str,
+    "device": str,
+    "seconds": NonNegative,
+    "save_seconds": NonNegative,
+    "info": dict,
+}
+ARRAYS = {"metrics": (1, "u"), "totals/steps": (0, "i"), "collector/obs": (2, "iufb")}
+"""What every checkpoint of a run holds: arrays with their number of axes and kinds of numbers."""
 Score = tuple[bool, float]
 """Whether a policy was within its cost limits, and its reward."""
-
-
-class Damaged(ValueError):
-    """A file is not what was written."""
 
 
 @dataclass(frozen=True)
@@ -36,13 +41,13 @@ class Checkpoint:
 
     meta: Values
     """Plain values: epoch, version, the run's config.json, …"""
-    arrays: dict[str, np.ndarray]
-    """The state, by name."""
+    arrays: Mapping[str, np.ndarray]
+    """The state, by name; read from the file when it is used."""
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
-    """The checkpoints in a folder, newest first."""
-    paths = [path for path in folder.glob("epoch-*.npz") if NAME.fullmatch(path.name)]
+    """The checkpoints in a folder, newest first; `Damaged` if the folder is a link."""
+    paths = [folder / name for name in Folder(folder, inside=True).kinds() if NAME.fullmatch(name)]
     return sorted(paths, key=epoch_of, reverse=True)
 
 
@@ -62,52 +67,24 @@ def write_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         return f"epoch-{checkpoint.meta['epoch']:06d}.{_digest(file)}.npz"
 
     folder.mkdir(exist_ok=True)
-    return write_atomically(folder, write)
-
-
-def write_atomically(folder: Path, write: Callable[[IO[bytes]], str]) -> Path:
-    """Write a file as a whole: on failure the previous one stays; returns its path.
-
-    `write` writes the content and returns the file's name.
-    """
-    partial = folder / PARTIAL
-    try:
-        with partial.open("w+b") as file:
-            path = folder / write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)  # so that the new name survives a power failure
-    finally:
-        os.close(handle)
-    return path
-
-
-def is_sound(path: Path) -> bool:
-    """Whether a checkpoint's content matches the checksum in its name."""
-    match = NAME.fullmatch(path.name)
-    with path.open("rb") as file:
-        return match is not None and _digest(file) == match[2]
+    return Folder(folder, inside=True).write(write)
 
 
 def read_checkpoint(path: Path) -> Checkpoint:
     """Read a checkpoint; `Damaged` if it is not what was written."""
-    if not is_sound(path):
+    file = Folder(path.parent, inside=True).open(path.name)
+    match = NAME.fullmatch(path.name)
+    if match is None or _digest(file) != match[2]:
+        file.close()
         raise Damaged(f"{path} is damaged: its content does not match the checksum in its name")
-    with path.open("rb") as file:
-        try:
-            with np.load(file, allow_pickle=False) as data:
-                arrays = {name: data[name] for name in data.files}
-            meta = dict(json.loads(str(arrays.pop("meta"))))
-            number = meta["format"]
-        # NotImplementedError: a zip feature that Python does not support.
-        except (ValueError, KeyError, TypeError, EOFError, NotImplementedError,
-                BadZipFile, zlib.error) as error:  # fmt: skip
-            raise Damaged(f"{path} is not a checkpoint: {error}") from None
+    try:
+        arrays = Arrays(file)
+        if arrays.entry("meta").bytes > 4 * MOST_JSON:  # numpy stores a letter in four bytes
+            raise ValueError("its values are too long")
+        meta = parse_json(str(arrays.take("meta")))
+        number = meta["format"]
+    except (ValueError, KeyError) as error:
+        raise Damaged(f"{path} is not a checkpoint: {error}") from None
     if number != FORMAT:
         raise ValueError(
             f"{path} has format={number}, written by Surefoot {meta.get('version')}; this version "
@@ -118,14 +95,34 @@ def read_checkpoint(path: Path) -> Checkpoint:
     return Checkpoint(meta, arrays)
 
 
+def read_complete(path: Path) -> Checkpoint:
+    """Read a checkpoint; `Damaged` if it lacks something that every checkpoint of a run holds."""
+    checkpoint = read_checkpoint(path)
+    try:
+        check_values(checkpoint.meta, META)
+        for name, (axes, kinds) in ARRAYS.items():
+            if name not in checkpoint.arrays:
+                raise ValueError(f"{name} is missing")
+            shape, _, dtype = entry = entry_of(checkpoint.arrays, name)
+            if len(shape) != axes or dtype.kind not in kinds:
+                raise ValueError(f"{name} is {dtype}{list(shape)}")
+            if name == "metrics" and entry.bytes > MOST_METRICS:
+                raise ValueError(f"{name} has more than {MOST_METRICS:,} bytes")
+    except ValueError as error:
+        raise Damaged(f"{path} is damaged: {error}") from None
+    return checkpoint
+
+
 def newest_sound(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     """The newest checkpoint that can be read, and the problems of newer ones."""
     problems = []
     for path in list_checkpoints(folder):
         try:
-            return read_checkpoint(path), problems
+            return read_complete(path), problems
         except Damaged as damage:
             problems.append(str(damage))
+        except FileNotFoundError:  # removed by the process that trains
+            continue
     return None, problems
 
 
@@ -135,7 +132,7 @@ def prune(folder: Path, keep: int, scores: Mapping[int, Score]) -> None:
     best = best_of(paths, scores)
     for path in paths[keep:]:
         if path != best:
-            path.unlink(missing_ok=True)
+            Folder(folder, inside=True).remove(path.name)
 
 
 def best_of(paths: Sequence[Path], scores: Mapping[int, Score]) -> Path | None:

@@ -1,5 +1,6 @@
 """The loop around training: every epoch is logged and checkpointed; nothing is lost on a stop."""
 
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -11,7 +12,7 @@ from surefoot.envs.gym.adapted import EnvironmentFault
 from surefoot.runs.checkpoint import Checkpoint
 from surefoot.runs.folder import METRICS, RunFolder, Values, rows_of
 from surefoot.runs.info import RunInfo
-from surefoot.runs.interrupt import GRACE, Interrupt, Stopped
+from surefoot.runs.interrupt import GRACE, Interrupt
 from surefoot.runs.keeper import Keeper, scores_of
 from surefoot.runs.loggers import Loggers
 from surefoot.runs.loggers.csv import CsvLogger
@@ -26,6 +27,7 @@ def drive(
     info: RunInfo,
     epochs: Iterator[Epoch],
     last: Checkpoint | None,
+    metrics: CsvLogger,
     notes: list[str],
     quiet: bool,
     on_epoch: Callable[[Epoch], object] | None = None,
@@ -37,7 +39,6 @@ def drive(
     """
     before = float(last.meta["seconds"]) if last else 0.0
     start = time.perf_counter() - before
-    metrics = CsvLogger(folder, last.arrays["metrics"].tobytes() if last else b"")
     rows = rows_of(metrics.content, folder.path / METRICS)
     keeper = Keeper(folder, info, metrics, scores_of(rows))
     phases: dict[str, float] = {}
@@ -51,13 +52,12 @@ def drive(
     def on_signal() -> None:
         loggers.message(f"stopping: this epoch has {GRACE:.0f} s to end; a second signal stops now")
 
-    def last_resort() -> None:
-        with suppress(OSError):
-            keeper.write()
+    def farewell() -> None:
+        if quiet:
+            print(stopped(), file=sys.stderr, flush=True)
         loggers.message(stopped())
-        loggers.close()
 
-    with loggers, Interrupt(on_signal, last_resort) as interrupt:
+    with loggers, Interrupt(on_signal, keeper.write, farewell) as interrupt:
         for note in notes:
             loggers.message(note)
         try:
@@ -83,19 +83,17 @@ def drive(
         except WriteFault:
             raise
         except BaseException as error:
-            with suppress(OSError):
+            with suppress(OSError, ValueError):
                 keeper.write()
             if not isinstance(error, Exception):
                 raise
-            if interrupt.number:  # Ctrl-C reaches the environments' processes too
-                raise Stopped(stopped(), interrupt.number) from error
+            interrupt.check(stopped)  # Ctrl-C reaches the environments' processes too
             named = isinstance(error, EnvironmentFault | TrainingFault)
             kind = "" if named else f"{type(error).__name__}: "
-            with suppress(OSError):
+            with suppress(OSError, ValueError):
                 folder.write_json("result.json", {"failed": f"{kind}{error}"})
             raise
-    if interrupt.number:
-        raise Stopped(stopped(), interrupt.number)
+    interrupt.check(stopped)
     return {
         "seconds": time.perf_counter() - start,
         "phases": phases,

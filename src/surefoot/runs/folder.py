@@ -5,18 +5,28 @@ import fcntl
 import hashlib
 import io
 import json
-import math
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import IO
 
+from surefoot.core.files import (
+    MOST_JSON,
+    MOST_METRICS,
+    PARTIAL,
+    Damaged,
+    Folder,
+    parse_json,
+    printable,
+)
 from surefoot.core.policy import Policy
-from surefoot.runs.checkpoint import PARTIAL, Damaged, Values, plain_number, write_atomically
+from surefoot.runs.checkpoint import Values, plain_number
 
 METRICS = "metrics.csv"
+MOST_COUNT = 10**15
 COUNTS = ("seed", "epoch", "steps", "violations")
 COLUMNS = (*COUNTS, "reward", "cost", "cost_limit", "seconds")
 """Columns of metrics.csv that every algorithm writes."""
@@ -25,10 +35,10 @@ LOCK_TIMEOUT = 0.5
 
 
 class RunFolder:
-    """Reads and writes the files of one run. Files are replaced as a whole."""
+    """Reads and writes the files of one run, which may come from someone else."""
 
     def __init__(self, path: Path):
-        self.path = path
+        self.path, self.files = path, Folder(path)
 
     @staticmethod
     def new(name: str, out: str | Path | None) -> "RunFolder":
@@ -56,23 +66,36 @@ class RunFolder:
 
         The operating system releases the lock of a process that dies.
         """
-        with (self.path / ".lock").open("a+") as file:
+        self.files.open(".lock", "ab").close()  # creates it
+        with self.files.open(".lock", "r+b") as file:
             if not _flock(file, fcntl.LOCK_EX, LOCK_TIMEOUT):
-                file.seek(0)
-                owner = file.read() or "another process"
+                owner = printable(file.read(99).decode(errors="replace")) or "another process"
                 raise ValueError(f"{self.path} is being written by {owner}")
             file.truncate(0)
-            file.write(f"process {os.getpid()} since {time.strftime('%Y-%m-%d %H:%M:%S')}")
+            now = time.strftime("%Y-%m-%d %H:%M:%S")
+            file.write(f"process {os.getpid()} since {now}".encode())
             file.flush()
             yield
 
     def is_running(self) -> bool:
         """Whether a live process holds the lock."""
         try:
-            with (self.path / ".lock").open() as file:
+            with self.files.open(".lock") as file:
                 return not _flock(file, fcntl.LOCK_SH, 0.0)
-        except OSError:
+        except (OSError, Damaged):
             return False
+
+    def foreign(self) -> list[str]:
+        """A message for each link, pipe or device in the folder: a run has none."""
+        problems = self.files.foreign()
+        with suppress(Damaged):  # reported by the line above
+            problems += Folder(self.checkpoints, inside=True).foreign()
+        return problems
+
+    def clean(self) -> None:
+        """Remove what processes that were killed have left unfinished."""
+        for folder in (self.files, Folder(self.checkpoints, inside=True)):
+            folder.clean()
 
     def write_json(self, name: str, values: Values) -> None:
         """Write plain values with their checksum."""
@@ -83,21 +106,23 @@ class RunFolder:
         """The values that `write_json` wrote; `Damaged` if their checksum does not match."""
         path = self.path / name
         try:
-            values = json.loads(path.read_bytes())
+            values = parse_json(self.files.read(name, MOST_JSON))
+            # The first versions wrote no checksum.
+            if values.get("checksum") not in (None, _checksum(values)):
+                raise ValueError("its values do not match its checksum")
         except FileNotFoundError:
             raise ValueError(f"{self.path} is not a finished run: {name} is missing") from None
+        except Damaged:
+            raise
         except ValueError as error:
             raise Damaged(f"{path} is damaged: {error}") from None
-        # The first versions wrote no checksum.
-        if not isinstance(values, dict) or values.get("checksum") not in (None, _checksum(values)):
-            raise Damaged(f"{path} is damaged: its values do not match its checksum")
         values.pop("checksum", None)
         return values
 
     def metrics_bytes(self) -> bytes:
         """The content of metrics.csv; empty if the file does not exist."""
         try:
-            return (self.path / METRICS).read_bytes()
+            return self.files.read(METRICS, MOST_METRICS)
         except FileNotFoundError:
             return b""
 
@@ -106,7 +131,7 @@ class RunFolder:
         path = self.path / METRICS
         if not path.exists():
             raise ValueError(f"{self.path} has no {METRICS}")
-        return rows_of(path.read_bytes(), path)
+        return rows_of(self.metrics_bytes(), path)
 
     def write_policy(self, policy: Policy) -> None:
         """Write policy.npz."""
@@ -117,16 +142,11 @@ class RunFolder:
         path = self.path / "policy.npz"
         if not path.exists():
             raise ValueError(f"{self.path} has no policy yet: policy.npz is missing")
-        return Policy.load(path)
+        return Policy.read(self.files.open("policy.npz"), path)
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file atomically: on failure the previous file stays."""
-
-        def write(file: IO[bytes]) -> str:
-            file.write(data)
-            return name
-
-        write_atomically(self.path, write)
+        self.files.write_bytes(name, data)
 
 
 def rows_of(metrics: bytes, path: Path) -> list[dict[str, float]]:
@@ -135,7 +155,8 @@ def rows_of(metrics: bytes, path: Path) -> list[dict[str, float]]:
     try:
         for row in csv.DictReader(io.StringIO(metrics.decode(), newline=""), strict=True):
             numbers = {name: float(value) for name, value in row.items()}
-            if not all(math.isfinite(numbers.get(name, 0.0)) for name in COUNTS):
+            counts = [numbers.get(name, 0.0) for name in COUNTS]
+            if not all(x.is_integer() and 0 <= x <= MOST_COUNT for x in counts):
                 raise ValueError
             rows.append(numbers)
     except (ValueError, TypeError, csv.Error):
@@ -143,15 +164,20 @@ def rows_of(metrics: bytes, path: Path) -> list[dict[str, float]]:
     missing = [name for name in COLUMNS if rows and name not in rows[0]]
     if missing:
         raise Damaged(f"{path} is damaged: it has no column {', '.join(missing)}")
+    epochs = [0, *(row["epoch"] for row in rows)]
+    for i, (before, epoch) in enumerate(pairwise(epochs), start=1):
+        if epoch - before not in (0, 1) or not epoch:
+            raise Damaged(f"{path} is damaged in row {i}: epoch {epoch:g} follows {before:g}")
     return rows
 
 
 def _is_unused(path: Path) -> bool:
     """Whether a folder holds at most what a run killed at its start leaves behind."""
-    return path.is_dir() and {p.name for p in path.iterdir()} <= {".lock", PARTIAL}
+    expected = (".lock", PARTIAL)
+    return path.is_dir() and all(p.name.startswith(expected) for p in path.iterdir())
 
 
-def _flock(file: IO[str], kind: int, timeout: float) -> bool:
+def _flock(file: IO[bytes], kind: int, timeout: float) -> bool:
     """Lock a file; False if another process still holds the lock after `timeout` seconds."""
     end = time.monotonic() + timeout
     while True:

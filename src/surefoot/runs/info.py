@@ -1,14 +1,15 @@
 """`RunInfo`: what config.json records of a run, with a format number and migrations."""
 
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
 
 from surefoot import __version__
-from surefoot.algorithms.algorithm import ALGORITHMS, Algorithm
-from surefoot.core.config import Count, NonNegative, Range, check, from_dict
-from surefoot.runs.checkpoint import Damaged
+from surefoot.algorithms.algorithm import ALGORITHMS, Algorithm, Steps
+from surefoot.core.config import Count, NonNegative, Range, check, check_value, from_dict
+from surefoot.core.files import Damaged
 from surefoot.runs.folder import RunFolder, Values
 
 FORMAT = 3
@@ -50,13 +51,14 @@ class RunInfo:
     loggers: list[str] = field(default_factory=list)
     restarts: list[Values] = field(default_factory=list)
     """Epochs after which environments without a snapshot began new episodes."""
+    algorithm_title: str = ""
+    """The algorithm's title, so that reports need not load an algorithm that is a reference."""
 
     def __post_init__(self) -> None:
         check(self)
         if not self.seeds:
             raise ValueError("seeds=[] must not be empty")
-        if not isinstance(self.config.get("steps"), int):
-            raise ValueError(f"config.steps={self.config.get('steps')!r} must be a whole number")
+        check_value("config.steps", self.config.get("steps"), Steps)
 
     @property
     def steps(self) -> int:
@@ -103,7 +105,10 @@ MIGRATIONS: dict[int, Callable[[Values], Values]] = {1: _from_format_1, 2: _from
 
 
 def parse_info(values: Values, path: Path) -> RunInfo:
-    """A RunInfo from the values of a config.json; `Damaged` if they are not those of a run."""
+    """A RunInfo from the values of a config.json; `Damaged` if they are not those of a run.
+
+    `path` is that of the file, or of the folder of checkpoints.
+    """
     try:
         required = ("version", "task", "algorithm", "config")
         missing = [name for name in required if name not in values]
@@ -114,9 +119,28 @@ def parse_info(values: Values, path: Path) -> RunInfo:
                 raise ValueError(f"format={number!r} must be at most {FORMAT}; update Surefoot")
             values = MIGRATIONS[number](values)
         names = {f.name for f in fields(RunInfo)}
-        return RunInfo(**{name: x for name, x in values.items() if name in names})
+        info = RunInfo(**{name: x for name, x in values.items() if name in names})
+        if not info.cost_limits:
+            raise ValueError("cost_limits={} must not be empty")
+        _check_references(info, os.path.realpath(path.parent))
+        return info
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise Damaged(f"{path} is damaged: {error}") from None
+
+
+def _check_references(info: RunInfo, run: str) -> None:
+    """A ValueError if code that the run refers to lies in its own folder, or is not certain."""
+    cost = info.task_options.get("cost", ())
+    costs = cost if isinstance(cost, list | tuple) else [cost]
+    known = (word.partition("=")[2] for word in info.known_from)
+    for text in (info.task, info.algorithm, *info.loggers, *costs, *known):
+        source = str(text).rpartition(":")[0]
+        inside = os.path.realpath(source).startswith(run + os.sep)
+        if source.endswith(".py") and (inside or not os.path.isabs(source)):
+            raise ValueError(
+                f"{source!r} must be an absolute path outside the run's folder; code that comes "
+                f"with a run is not executed"
+            )
 
 
 def read_info(folder: RunFolder) -> RunInfo:

@@ -8,6 +8,7 @@ from itertools import groupby
 import numpy as np
 
 from surefoot.algorithms.loop import Epoch
+from surefoot.core.files import Damaged
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved, to_arrays
 from surefoot.runs.checkpoint import Checkpoint, Score, prune, write_checkpoint
@@ -101,5 +102,9 @@ def scores_of(rows: Sequence[Mapping[str, float]]) -> dict[int, Score]:
 
 
 def policy_in(checkpoint: Checkpoint) -> Policy:
-    """The policy of a checkpoint."""
-    return Policy.of(Saved(checkpoint.arrays).part("policy"))
+    """The policy of a checkpoint; `Damaged` if it holds none."""
+    try:
+        return Policy.of(Saved(checkpoint.arrays).part("policy"))
+    except ValueError as error:
+        name = f"the checkpoint of epoch {checkpoint.meta['epoch']}"
+        raise Damaged(f"{name} is damaged: {error}") from None

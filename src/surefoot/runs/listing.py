@@ -4,17 +4,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from math import isnan
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
-from surefoot.core.config import check_values
-from surefoot.runs.checkpoint import Damaged, best_of, epoch_of, list_checkpoints, read_checkpoint
+from surefoot.core.config import NonNegative, NonNegativeInt, Range, check_values
+from surefoot.core.files import Damaged
+from surefoot.runs.checkpoint import best_of, epoch_of, list_checkpoints, read_complete
 from surefoot.runs.drive import how_to_resume
-from surefoot.runs.folder import METRICS, RunFolder, Values, rows_of
+from surefoot.runs.folder import METRICS, MOST_COUNT, RunFolder, Values, rows_of
 from surefoot.runs.info import read_info
 from surefoot.runs.keeper import scores_of
 
-EVALUATION = {"episodes": int, "reward": float, "cost": float, "within_limit": float}
+EVALUATION = {
+    "episodes": NonNegativeInt,
+    "reward": float,
+    "cost": float,
+    "within_limit": float,
+    "cost_limit": float,
+}
 """What the evaluation in result.json holds at least."""
+RESULT = {
+    "real_steps": Annotated[int, Range(least=0, most=MOST_COUNT)],
+    "seconds": NonNegative,
+    "phases": dict[str, float],
+}
+"""What the result.json of a finished run holds besides."""
 T = TypeVar("T")
 
 
@@ -88,8 +101,8 @@ def show_run(run: str | Path) -> RunReport:
     if not folder.path.is_dir() or not is_run(folder.path):
         raise ValueError(f"{run} is not a run")
     report, rows = _read(folder)
-    paths = list_checkpoints(folder.checkpoints)
-    report.problems += _checkpoint_problems(folder, paths)
+    paths = _attempt(lambda: list_checkpoints(folder.checkpoints), report.problems) or []
+    report.problems += _checkpoint_problems(folder, paths, report.state == "finished")
     report.checkpoints = [{"epoch": epoch_of(path), "path": str(path)} for path in paths]
     best = best_of(paths, scores_of(rows))
     report.best = None if best is None else epoch_of(best)
@@ -100,7 +113,8 @@ def show_run(run: str | Path) -> RunReport:
 
 def _read(folder: RunFolder) -> tuple[RunReport, list[dict[str, float]]]:
     """What config.json, metrics.csv and result.json hold, and the rows of metrics.csv."""
-    path, problems = folder.path, []
+    path = folder.path
+    problems = _attempt(folder.foreign, []) or []
     report = RunReport(str(path), problems=problems)
     report.started_at = _attempt(lambda: path.stat().st_mtime, problems) or 0.0
     info = _attempt(lambda: read_info(folder), problems)
@@ -121,6 +135,9 @@ def _read(folder: RunFolder) -> tuple[RunReport, list[dict[str, float]]]:
         last = [row for row in rows if row["epoch"] == rows[-1]["epoch"]]
         report.epoch, report.real_steps = int(last[-1]["epoch"]), int(last[-1]["steps"])
         report.reward, report.cost = _mean(last, "reward"), _mean(last, "cost")
+    steps = (report.result or {}).get("real_steps", report.real_steps)
+    if steps != report.real_steps:
+        problems.append(f"{path / METRICS} is damaged: the run has done {steps:,} real steps")
     if problems:
         report.state, report.problem = "damaged", problems[0]
     if folder.is_running():
@@ -142,31 +159,39 @@ def _mean(rows: Sequence[dict[str, float]], name: str) -> float | None:
     return None if isnan(mean) else mean
 
 
-def _checkpoint_problems(folder: RunFolder, paths: Sequence[Path]) -> list[str]:
+def _checkpoint_problems(folder: RunFolder, paths: Sequence[Path], finished: bool) -> list[str]:
     """What is damaged in checkpoints, newest first, and in the files that they hold copies of."""
-    metrics, problems, newest = folder.metrics_bytes(), list[str](), True
+    problems, compared = list[str](), False
+    metrics = _attempt(folder.metrics_bytes, []) or b""
     for path in paths:
-        checkpoint = _attempt(lambda path=path: read_checkpoint(path), problems)
-        if checkpoint is None:
+        try:
+            copy = read_complete(path).arrays["metrics"].tobytes()
+        except FileNotFoundError:  # removed by the process that trains
             continue
-        copy = checkpoint.arrays.get("metrics")
-        if copy is None:
-            problems.append(f"{path} is damaged: it holds no metrics")
-        elif newest and not metrics.startswith(copy.tobytes()):
+        except (ValueError, OSError) as error:
+            problems.append(str(error))
+            continue
+        # A run that stopped may have rows that no checkpoint has.
+        exact = finished and path == paths[0]
+        if not compared and not (metrics == copy if exact else metrics.startswith(copy)):
             problems.append(f"{folder.path / METRICS} is damaged")
-        newest = False
+        compared = True
     if paths:
         _attempt(folder.read_policy, problems)
     return problems
 
 
 def read_result(folder: RunFolder) -> Values:
-    """result.json; `Damaged` if its evaluation, if there is one, is incomplete."""
+    """result.json; `Damaged` if a value is missing or invalid."""
     result = folder.read_json("result.json")
     try:
-        if "evaluation" in result:
+        if "failed" in result:
+            check_values(result, {"failed": str})
+        else:
             check_values(result, {"evaluation": dict})
-            check_values(result["evaluation"], EVALUATION)
+            spreads = dict.fromkeys(result["evaluation"].keys() & {"reward_std", "cost_std"}, float)
+            check_values(result["evaluation"], EVALUATION | spreads)
+            check_values(result, RESULT)
     except ValueError as error:
         raise Damaged(f"{folder.path / 'result.json'} is damaged: {error}") from None
     return result

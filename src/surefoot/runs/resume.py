@@ -1,6 +1,5 @@
 """Resume a run: after a crash, a kill, a full disk or Ctrl-C, or to make it longer."""
 
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +11,14 @@ import numpy as np
 from surefoot import __version__
 from surefoot.algorithms.collect import environment_seeds
 from surefoot.algorithms.loop import Epoch
-from surefoot.core.config import check_values
-from surefoot.runs.checkpoint import Checkpoint, Damaged, is_sound, list_checkpoints, newest_sound
+from surefoot.core.files import Damaged, Folder
+from surefoot.core.npz import entry_of
+from surefoot.runs.checkpoint import (
+    Checkpoint,
+    list_checkpoints,
+    newest_sound,
+    read_complete,
+)
 from surefoot.runs.device import DEVICES, device_name
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.info import RunInfo, parse_info, read_info
@@ -22,10 +27,6 @@ from surefoot.runs.known import Known
 from surefoot.runs.listing import is_run, read_result
 from surefoot.runs.setup import MakeEnv, recorded_setup
 from surefoot.runs.train import train_to_end
-
-META = {"version": str, "device": str, "seconds": float, "save_seconds": float, "info": dict}
-ARRAYS = ("metrics", "totals/steps", "collector/obs")
-"""What every checkpoint holds."""
 
 
 def resume(
@@ -58,11 +59,12 @@ def resume(
         raise ValueError(f"{run} is not a run: there is no such folder")
     if not is_run(folder.path) and not folder.is_running():
         raise ValueError(f"{run} is not a run: it has no config.json, metrics.csv or checkpoints")
+    if foreign := folder.foreign():
+        raise Damaged(f"{'; '.join(foreign)}: a run has none, so it is left unchanged")
     with folder.locked():
+        folder.clean()
         last, notes = newest_sound(folder.checkpoints)
-        if last is not None:
-            check_checkpoint(last, folder)
-        elif notes:
+        if last is None and notes:
             raise ValueError(f"no checkpoint of {run} can be read: {'; '.join(notes)}")
         info, sound = _read_info(folder, last, notes)
         if steps is not None:
@@ -80,10 +82,9 @@ def resume(
                 return folder.path
             setup.check_known(info, folder.path)
             info = _note_differences(info, last, notes)
-        result = folder.path / "result.json"
         if steps is not None and finished is not None:
-            result.replace(folder.path / f"result-{finished}.json")
-        result.unlink(missing_ok=True)
+            folder.files.rename("result.json", f"result-{finished}.json")
+        folder.files.remove("result.json")
         return train_to_end(folder, info, setup, last, notes, quiet, on_epoch)
 
 
@@ -94,18 +95,6 @@ def backend_of(run: str | Path) -> str:
     except (ValueError, OSError):  # reported by `resume`
         return "auto"
     return backend if backend in DEVICES else "auto"
-
-
-def check_checkpoint(last: Checkpoint, folder: RunFolder) -> None:
-    """Raise `Damaged` if a checkpoint lacks what every checkpoint holds."""
-    try:
-        check_values(last.meta, META)
-        check_values(last.arrays, dict.fromkeys(ARRAYS, np.ndarray))
-        if last.arrays["totals/steps"].shape != ():
-            raise ValueError("totals/steps is not one number")
-    except ValueError as error:
-        name = f"the checkpoint of epoch {last.meta['epoch']} in {folder.path}"
-        raise Damaged(f"{name} is damaged: {error}") from None
 
 
 def _read_info(
@@ -138,12 +127,16 @@ def _restore_files(
         folder.write("metrics.csv", saved)
     if last is None:
         return
+    checkpoints = Folder(folder.checkpoints, inside=True)
     for path in list_checkpoints(folder.checkpoints):
-        if not is_sound(path):
-            os.replace(path, path.with_suffix(".damaged"))
+        try:
+            read_complete(path)
+        except Damaged:
+            checkpoints.rename(path.name, path.with_suffix(".damaged").name)
     try:
         present, saved = folder.read_policy().arrays(), policy_in(last).arrays()
-        same = present.keys() == saved.keys() and all((present[k] == saved[k]).all() for k in saved)
+        same = present.keys() == saved.keys()
+        same = same and all(np.array_equal(present[k], saved[k]) for k in saved)
     except ValueError as error:
         notes.append(f"{error}; restored from the checkpoint")
         same = False
@@ -164,7 +157,7 @@ def _note_differences(info: RunInfo, last: Checkpoint, notes: list[str]) -> RunI
             )
     info = replace(info, **here, backend=jax.default_backend())
     if not any(name.startswith("collector/env/") for name in last.arrays):
-        per_seed = len(last.arrays["collector/obs"]) // len(info.seeds)
+        per_seed = entry_of(last.arrays, "collector/obs").shape[0] // len(info.seeds)
         seeds = environment_seeds(info.seeds, per_seed, epoch)
         restart = {"epoch": epoch, "environment_seeds": seeds}
         info = replace(info, restarts=[*info.restarts, restart])
@@ -177,7 +170,7 @@ def _note_differences(info: RunInfo, last: Checkpoint, notes: list[str]) -> RunI
 
 def _finished_steps(folder: RunFolder, notes: list[str]) -> int | None:
     """The real steps of a finished run; None if it has no sound result."""
-    if not (folder.path / "result.json").exists():
+    if "result.json" not in folder.files.kinds():
         return None
     try:
         return read_result(folder).get("real_steps")

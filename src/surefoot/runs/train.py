@@ -23,9 +23,10 @@ from surefoot.runs.device import device_name
 from surefoot.runs.drive import WriteFault, drive, how_to_resume
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.info import RunInfo, Seed
-from surefoot.runs.interrupt import stop_at_once
+from surefoot.runs.interrupt import Interrupt
 from surefoot.runs.known import IN_PYTHON, Known, to_words
 from surefoot.runs.loggers import check_loggers
+from surefoot.runs.loggers.csv import CsvLogger
 from surefoot.runs.setup import CostLimits, Setup, new_setup
 
 Seeds = Annotated[int, Range(least=1, most=10_000)]
@@ -104,6 +105,7 @@ def train(
         keep=keep,
         loggers=[absolute_reference(name) for name in loggers],
         known_from=to_words(setup.known),
+        algorithm_title=setup.algorithm.title,
     )
     folder = RunFolder.new(f"{setup.task.name}-{setup.algorithm.name}", out)
     with folder.locked():
@@ -130,19 +132,24 @@ def train_to_end(
     folder.write_json("config.json", info.to_dict())
     saved = None if last is None else Saved(last.arrays)
     training = loop.begin(setup.algorithm, setup.config, problem, env, saved)
-    result = drive(folder, info, loop.epochs(training), last, notes, quiet, on_epoch)
+    metrics = CsvLogger(folder, b"" if last is None else last.arrays["metrics"].tobytes())
+    result = drive(folder, info, loop.epochs(training), last, metrics, notes, quiet, on_epoch)
     result |= {"known": known, "device": device_name()}
     plans, trainer = setup.algorithm.plans, training.trainer
     todo = f"training is finished and saved; to evaluate it: {how_to_resume(folder, info)}"
-    with stop_at_once(f"stopped: {todo}"):
+    stopped = lambda: f"stopped: {todo}"
+    with Interrupt(farewell=lambda: print(stopped(), file=sys.stderr, flush=True)) as interrupt:
         evaluation = Acting(
             setup, trainer.policy(), PLANNED_EPISODES if plans else EVALUATION_EPISODES,
             EVALUATION_SEED, planning=trainer.planning() if plans else None,
+            before_step=lambda: interrupt.check(stopped),
         ).evaluate()  # fmt: skip
+    interrupt.check(stopped)
     if "plan" in evaluation:
         result["plans_per_second"] = evaluation["plan"].pop("plans_per_second")
     result["evaluation"] = evaluation
     try:
+        metrics.restore()  # the file may have changed since
         folder.write_json("result.json", result)
     except OSError as error:
         raise WriteFault(

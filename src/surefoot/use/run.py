@@ -12,7 +12,6 @@ from surefoot.runs.checkpoint import Checkpoint, newest_sound
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.info import RunInfo, algorithm_of, parse_info, read_info
 from surefoot.runs.known import Known
-from surefoot.runs.resume import check_checkpoint
 from surefoot.runs.setup import MakeEnv, Setup, recorded_setup
 
 
@@ -73,7 +72,6 @@ def load_model(
     if last is None:
         why = "; ".join(problems) or "there is none"
         raise ValueError(f"{run} has no checkpoint that can be read: {why}")
-    check_checkpoint(last, folder)
     info = parse_info(last.meta["info"], folder.checkpoints)
     setup = recorded_setup(info, folder.path, make_env, known, cost)
     algorithm = setup.algorithm

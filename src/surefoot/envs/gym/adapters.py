@@ -111,7 +111,7 @@ class _SyncAdapter(Adapted):
         """Turn exceptions into faults that name environment i and its step."""
         try:
             yield
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             t, episode = self._t[i], self._episode[i]
             when = f"step {t} of episode {episode}" if t else f"reset into episode {episode}"
             problem = f"environment {i}, {when}: {type(error).__name__}: {error}"

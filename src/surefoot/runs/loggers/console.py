@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from surefoot.algorithms.loop import Epoch
+from surefoot.core.files import Folder, printable
 from surefoot.runs.info import RunInfo, algorithm_of, config_of
 
 LINES_SHOWN = 12
@@ -60,7 +61,7 @@ class ConsoleLogger:
         self._info, self._algorithm = info, algorithm_of(info)
         self._lines: list[tuple[str, ...]] = []
         self._start = time.perf_counter() - seconds
-        self._log = (folder / "log.txt").open("a")
+        self._log = Folder(folder).open("log.txt", "ab")
         terminal = self._console.is_terminal and not quiet
         self._live = Live(console=self._console, auto_refresh=False) if terminal else None
 
@@ -94,19 +95,23 @@ class ConsoleLogger:
         columns["time"] = f"{time.perf_counter() - self._start:.0f} s"
         phases = ", ".join(f"{name} {seconds:.0f} s" for name, seconds in epoch.seconds.items())
         line = "  ".join(f"{name} {value}" for name, value in columns.items())
-        self._write_log(f"{line}  ({phases})")
         if self._live:
             self._lines.append(tuple(columns.values()))
-            self._live.update(self._table(tuple(columns), f"so far: {phases}"), refresh=True)
+            status = Text(f"so far: {printable(phases)}")
+            self._live.update(self._table(tuple(columns), status), refresh=True)
+            self._write_log(f"{line}  ({phases})")
         else:
-            self._console.print(f"{line}  ({phases})")
+            self.message(f"{line}  ({phases})")
+        for warning in epoch.warnings:
+            self.message(f"warning: {warning}")
         for row in epoch.metrics:
             if warning := self._algorithm.warning(row):
                 self.message(f"warning: seed {row['seed']}: {warning}")
 
     def message(self, text: str) -> None:
         self._write_log(text)
-        self._console.print(text, soft_wrap=self._live is None, markup=False)
+        # It may quote a file of the run.
+        self._console.print(printable(text), soft_wrap=self._live is None, markup=False)
 
     def close(self) -> None:
         if self._live:
@@ -116,10 +121,10 @@ class ConsoleLogger:
 
     def _write_log(self, line: str) -> None:
         with suppress(OSError, ValueError):  # metrics.csv and checkpoints decide whether to stop
-            self._log.write(line + "\n")
+            self._log.write(f"{printable(line)}\n".encode())
             self._log.flush()
 
-    def _table(self, names: tuple[str, ...], status: str) -> Table:
+    def _table(self, names: tuple[str, ...], status: Text) -> Table:
         narrow = self._console.width < WIDE  # then column names take two lines
         table = Table(box=None, pad_edge=False, collapse_padding=narrow, caption=status)
         table.caption_justify = "left"

@@ -5,6 +5,7 @@ import io
 from collections.abc import Sequence
 
 from surefoot.algorithms.loop import Row
+from surefoot.core.files import Damaged
 from surefoot.runs.folder import METRICS, RunFolder
 
 
@@ -25,13 +26,17 @@ class CsvLogger:
         """Add rows, with the columns in the order of the first row ever written."""
         text = self._encode(rows)
         self.restore()
-        with (self._folder.path / METRICS).open("ab") as file:
+        with self._folder.files.open(METRICS, "ab") as file:
             file.write(text)
         self.content += text
 
     def restore(self) -> None:
         """Write the file again if it is not what was written."""
-        if self._folder.metrics_bytes() != self.content:
+        try:
+            same = self._folder.metrics_bytes() == self.content
+        except Damaged:  # no longer a file
+            same = False
+        if not same:
             self._folder.write(METRICS, self.content)
 
     def _encode(self, rows: Sequence[Row]) -> bytes:
