@@ -88,7 +88,8 @@ def test_a_users_environment(tmp_path, call):
     result = surefoot.diagnose(run, episodes=2, make_env=make_env)
     assert result["outputs"] == ["observation 0", "reward", "cost"]
     assert result["binary_outputs"] == ["any cost", "end"]
-    assert result["binary"]["real_rate"] == [1.0, 0.0]
+    chance, end = result["binary"]["real_rate"]
+    assert chance > 0.9 and end == 0.0
     code, _, err = call("diagnose", str(run))
     assert code == 2 and "Python function" in err and "make_env" in err
     known = lambda env: BlackBox(1, cost_fn=lambda s, a, t: a)

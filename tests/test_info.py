@@ -57,7 +57,15 @@ def test_the_first_format_is_migrated():
     assert config_of(info, Path("run")) == replace(TINY["ppo"], cost_limit=(18.0,))
 
 
-@pytest.mark.parametrize("number", [0, 4, 99, "2", None])
+def test_the_second_format_is_migrated():
+    config = to_dict(TINY["mbppo-lagrangian"])
+    config["gap_memory"] = config.pop("ratio_memory") + 0.3
+    old = INFO.to_dict() | {"format": 2, "algorithm": "mbppo-lagrangian", "config": config}
+    expected = replace(TINY["mbppo-lagrangian"], ratio_memory=0.3)
+    assert config_of(parse_info(old, Path("config.json")), Path("run")) == expected
+
+
+@pytest.mark.parametrize("number", [0, FORMAT + 1, 99, "2", None])
 def test_an_unknown_format_is_refused(number):
     with pytest.raises(Damaged, match=f"config.json .*format={number!r}"):
         parse_info(INFO.to_dict() | {"format": number}, Path("config.json"))

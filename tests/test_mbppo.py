@@ -243,7 +243,7 @@ def test_what_the_model_misjudges_is_named():
     wrong = misjudging(
         reward_fn=lambda s, a, t: jnp.float32(100.0), cost_fn=lambda s, a, t: jnp.float32(50.0)
     )
-    (epoch,) = in_memory.epochs(config, Drift, make_model=wrong)
+    (epoch,) = in_memory.epochs(config, Drift, known=wrong)
     (row,) = epoch.metrics
     assert row["imagined_reward_before"] == pytest.approx(2000.0)
     assert row["imagined_cost_before"] == pytest.approx(1000.0)
@@ -264,8 +264,8 @@ def test_what_the_model_misjudges_is_named():
 def test_fewer_passes_while_the_reward_is_misjudged():
     config = replace(OWN, cost_limit=(60.0,), passes=10, adapt_passes=True, steps=3 * 2 * STEPS)
     wrong = misjudging(reward_fn=lambda s, a, t: jnp.float32(100.0))
-    rows = [epoch.metrics[0] for epoch in in_memory.epochs(config, Drift, make_model=wrong)]
-    assert [row["passes"] for row in rows] == [10, 7, 5]
+    rows = [epoch.metrics[0] for epoch in in_memory.epochs(config, Drift, known=wrong)]
+    assert [row["passes"] for row in rows] == [10, 8, 6]
     assert all(row["reward_mismatch"] and not row["cost_mismatch"] for row in rows)
 
 

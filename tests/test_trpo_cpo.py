@@ -26,7 +26,7 @@ from surefoot.learn.networks import Actor
 from surefoot.learn.trust_region import TrustRegionConfig
 from toys import BANDIT_PPO, Drift, Script, TwoState
 
-BANDIT = Problem((0,), 512, 1, 1, ActionSpec(1, low=(-9.0,), high=(9.0,)), ("cost",))
+BANDIT = Problem((0,), 512, 1, 1, ActionSpec(1), ("cost",))
 REGION = TrustRegionConfig(hidden=(8,), critic_epochs=1, initial_log_std=-1.0, minimum_log_std=-1.0)
 FROM_ZERO = MultiplierConfig(initial=0.0)
 ALGORITHMS = {
