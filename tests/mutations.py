@@ -463,7 +463,7 @@ class Fuzzer:
             cached = lambda config, problem: trainer(algorithm.name, config, problem)
             return begin(replace(algorithm, trainer=cached), config, *rest)
 
-        def curve(rows: Any, limit: float, title: str, path: Path) -> Path:
+        def curve(rows: Any, limit: float, title: str, path: Path, *more: Any) -> Path:
             return Folder(path.parent).write_bytes(path.name, b"picture")
 
         def evaluate() -> dict:

@@ -148,8 +148,8 @@ def test_lengths_are_the_papers():
         ("PointGoal", "mbppo-lagrangian"): 450_000, ("CarGoal", "mbppo-lagrangian"): 450_000,
         ("PointGoal", "safe-loop"): 450_000, ("CarGoal", "safe-loop"): 450_000,
         ("RCCar", "mbppo-lagrangian"): 150_000, ("RCCar", "safe-loop"): 150_000,
-        ("DoggoGoal", "mbppo-lagrangian"): 450_000, ("DoggoGoal", "safe-loop"): 450_000,
-        ("DoggoGoal", "ppo-lagrangian"): 10_000_000,
+        ("DoggoGoalOpenAI", "mbppo-lagrangian"): 450_000, ("DoggoGoalOpenAI", "safe-loop"): 450_000,
+        ("DoggoGoalOpenAI", "ppo-lagrangian"): 10_000_000,
     }  # fmt: skip
 
 
