@@ -43,7 +43,9 @@ class Folder:
         """A descriptor of the folder, from which its files are opened."""
         try:
             handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | self._inside * os.O_NOFOLLOW)
-        except NotADirectoryError:  # what Linux answers for a link too
+        except OSError as error:
+            if error.errno not in (errno.ENOTDIR, *REFUSED):  # systems differ in what a link is
+                raise
             raise Damaged(f"{self.path} is damaged: it is not a folder") from None
         try:
             yield handle
