@@ -15,7 +15,7 @@ import time
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout, suppress
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -100,7 +100,8 @@ def change_arrays(arrays: dict[str, np.ndarray], rng: random.Random) -> None:
         name = rng.choice(list(arrays))
         how = rng.random()
         if how < 0.5:
-            with np.errstate(all="ignore"):
+            # Not every array can become every other.
+            with np.errstate(all="ignore"), suppress(ValueError, TypeError):
                 arrays[name] = np.asarray(array_like(arrays[name], rng))
         elif how < 0.65 and len(arrays) > 1:
             del arrays[name]

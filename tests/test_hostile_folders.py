@@ -97,12 +97,24 @@ def test_linked_checkpoints_are_neither_pruned_nor_written(stopped, tmp_path, ca
     assert sorted(outside.iterdir()) == before
 
 
-@pytest.mark.parametrize("name", [".lock", "log.txt"])
-def test_a_file_with_another_name_outside_is_not_written(name, stopped, victim, call):
-    (stopped / name).unlink()
+@pytest.mark.parametrize("name", [".lock", "log.txt", "metrics.csv"])
+def test_a_file_with_another_name_outside_is_not_written(name, stopped, victim):
+    """Be it a victim, or a backup made by `cp -al`."""
+    (stopped / name).replace(victim)
     os.link(victim, stopped / name)
-    code, _, err = call("resume", str(stopped), "--quiet")
-    assert code == 2 and f"{name} is damaged: it is a hard link" in err
+    before = victim.read_bytes()
+    resume(stopped, steps=120, quiet=True)
+    assert victim.read_bytes() == before
+    assert show_run(stopped).problems == []
+
+
+def test_a_lock_with_another_name_still_locks(run, victim):
+    (run / ".lock").unlink()
+    os.link(victim, run / ".lock")
+    with RunFolder(run).locked():
+        assert RunFolder(run).is_running()
+        with pytest.raises(ValueError, match="is being written by precious"):
+            resume(run)
     assert victim.read_bytes() == b"precious"
 
 

@@ -22,6 +22,7 @@ from surefoot.algorithms.trainer import Problem
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved
 from surefoot.core.spaces import ActionSpec
+from surefoot.envs.gym.adapted import EnvironmentFault
 from surefoot.envs.task import TASKS
 from surefoot.learn import ppo
 from surefoot.learn.multiplier import MultiplierConfig
@@ -318,8 +319,8 @@ class Huge(Drift):
         return obs, 1e30 * reward, *rest
 
 
-def test_numbers_out_of_range_stop_training_and_name_the_seed():
-    with pytest.raises(TrainingFault, match=r"seed 5: .* epoch 1\. Try a smaller"):
+def test_numbers_out_of_range_stop_training_and_name_the_environment():
+    with pytest.raises(EnvironmentFault, match=r"environment 0, step 0 .*: reward is .*e\+"):
         list(in_memory.epochs(OWN, Huge, [5]))
 
 
@@ -364,12 +365,12 @@ class LaterHuge(Drift):
 def test_what_was_written_before_a_fault_is_intact(tmp_path):
     good = []
     out = tmp_path / "run"
-    with pytest.raises(TrainingFault, match=r"seed 0: .* epoch 2"):
+    with pytest.raises(EnvironmentFault, match=r"environment 0, .*: reward is .*e\+"):
         surefoot.train(
             LaterHuge, out=out, config=OWN, quiet=True, on_epoch=lambda epoch: good.append(epoch)
         )
     (first,) = good
-    assert RunFolder(out).read_json("result.json")["failed"].startswith("seed 0: ")
+    assert RunFolder(out).read_json("result.json")["failed"].startswith("environment 0, ")
     written = Policy.load(out / "policy.npz")
     for a, b in zip(written.weights, first.policy.weights, strict=True):
         np.testing.assert_array_equal(a, b)

@@ -43,7 +43,9 @@ class Folder:
         """A descriptor of the folder, from which its files are opened."""
         try:
             handle = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | self._inside * os.O_NOFOLLOW)
-        except NotADirectoryError:  # what Linux answers for a link too
+        except OSError as error:
+            if error.errno not in (errno.ENOTDIR, *REFUSED):  # systems differ in what a link is
+                raise
             raise Damaged(f"{self.path} is damaged: it is not a folder") from None
         try:
             yield handle
@@ -53,7 +55,7 @@ class Folder:
     def open(self, name: str, mode: Literal["rb", "ab", "r+b"] = "rb") -> IO[bytes]:
         """Open a regular file; `Damaged` for anything else. Mode "ab" creates it.
 
-        A file with several names is not written to: another one may be outside the folder.
+        A file that has other names, perhaps outside the folder, is copied before it is appended to.
         """
         flags = FLAGS[mode] | os.O_NOFOLLOW | os.O_NONBLOCK
         with self._handle() as folder:
@@ -64,12 +66,14 @@ class Folder:
                     raise Damaged(f"{self.path / name} is damaged: it is not a file") from None
                 raise OSError(error.errno, error.strerror, str(self.path / name)) from None
         status = os.fstat(handle)
-        problem = None if stat.S_ISREG(status.st_mode) else "it is not a file"
-        if mode != "rb" and status.st_nlink > 1:
-            problem = "it is a hard link; copy the folder with cp -r"
-        if problem:
+        if not stat.S_ISREG(status.st_mode):
             os.close(handle)
-            raise Damaged(f"{self.path / name} is damaged: {problem}")
+            raise Damaged(f"{self.path / name} is damaged: it is not a file")
+        if mode == "ab" and status.st_nlink > 1:
+            os.close(handle)
+            with self.open(name) as file:
+                self.write_bytes(name, file.read())
+            return self.open(name, mode)
         return os.fdopen(handle, mode)
 
     def read(self, name: str, most: int) -> bytes:

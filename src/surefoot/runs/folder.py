@@ -66,15 +66,17 @@ class RunFolder:
 
         The operating system releases the lock of a process that dies.
         """
-        self.files.open(".lock", "ab").close()  # creates it
-        with self.files.open(".lock", "r+b") as file:
+        if ".lock" not in self.files.kinds():
+            self.files.open(".lock", "ab").close()
+        with self.files.open(".lock", "r+b") as file:  # NFS locks only what may be written
             if not _flock(file, fcntl.LOCK_EX, LOCK_TIMEOUT):
                 owner = printable(file.read(99).decode(errors="replace")) or "another process"
                 raise ValueError(f"{self.path} is being written by {owner}")
-            file.truncate(0)
-            now = time.strftime("%Y-%m-%d %H:%M:%S")
-            file.write(f"process {os.getpid()} since {now}".encode())
-            file.flush()
+            if os.fstat(file.fileno()).st_nlink == 1:  # otherwise it is somebody's file too
+                now = time.strftime("%Y-%m-%d %H:%M:%S")
+                file.truncate(0)
+                file.write(f"process {os.getpid()} since {now}".encode())
+                file.flush()
             yield
 
     def is_running(self) -> bool:
