@@ -367,8 +367,8 @@ PENDULUM = MBPPOConfig(
         minibatches=8,
         kl_stop=0.03,
         actor_learning_rate=1e-3,
-        initial_log_std=0.0,
-        minimum_log_std=-1.6,
+        initial_log_std=-0.7,  # 1, as torques go from -2 to 2
+        minimum_log_std=-2.3,
         scale_costs=True,
     ),
     multiplier=MultiplierConfig(kind="pid", initial=0.05, smoothing=0.8, integral_gain=0.02),
