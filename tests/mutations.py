@@ -331,8 +331,9 @@ class Mutations:
         path = self.run / "config.json"
         if values := self._values(path):
             name = self.rng.choice(["run/evil.py:main", f"{self.run / 'evil.py'}:main"])
-            key = self.rng.choice(["task", "algorithm", "loggers", "task_options"])
-            values[key] = {"loggers": [name], "task_options": {"cost": name}}.get(key, name)
+            key = self.rng.choice(["task", "algorithm", "loggers", "task_options", "known_from"])
+            other = {"loggers": [name], "task_options": {"cost": name}}
+            values[key] = {**other, "known_from": [f"cost={name}"]}.get(key, name)
             self._write(path, resign(values).encode())
 
     def _values(self, path: Path) -> dict | None:

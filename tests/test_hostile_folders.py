@@ -361,9 +361,13 @@ def test_json_may_be_nested_a_little():
         ("result.json", {"seconds": "x"}),
         ("result.json", {"evaluation": []}),
         ("result.json", {"evaluation": {"episodes": 1, "reward": 1, "cost": 1, "within_limit": 1}}),
+        ("result.json", {"reward_interval": [1.0]}),
+        ("result.json", {"reward_interval": "12"}),
     ],
 )
 def test_forged_values_are_damage(name, changes, run, call, tmp_path):
+    if "reward_interval" in changes:
+        changes = {"evaluation": RunFolder(run).read_json(name)["evaluation"] | changes}
     forge(run, name, **changes)
     assert call("show", str(run))[0] == 1
     assert call("runs", str(tmp_path))[0] == 1

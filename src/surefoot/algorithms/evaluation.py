@@ -54,8 +54,11 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, object]:
         """Plain values; what is None or empty is left out."""
-        values = {name: x for name, x in asdict(self).items() if x is not None}
-        values |= {name: list(x) for name, x in values.items() if isinstance(x, tuple)}
+        values: dict[str, Any] = {
+            name: list(x) if isinstance(x, tuple) else x
+            for name, x in asdict(self).items()
+            if x is not None
+        }
         values["seeds"] = [
             {name: x for name, x in row.items() if name != "costs" or x} for row in values["seeds"]
         ]

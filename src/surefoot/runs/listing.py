@@ -6,7 +6,7 @@ from math import isnan
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
-from surefoot.core.config import NonNegative, NonNegativeInt, Range, check_values
+from surefoot.core.config import NonNegative, NonNegativeInt, Range, check_value, check_values
 from surefoot.core.files import Damaged
 from surefoot.runs.checkpoint import best_of, epoch_of, list_checkpoints, read_complete
 from surefoot.runs.drive import how_to_resume
@@ -189,8 +189,12 @@ def read_result(folder: RunFolder) -> Values:
             check_values(result, {"failed": str})
         else:
             check_values(result, {"evaluation": dict})
-            spreads = dict.fromkeys(result["evaluation"].keys() & {"reward_std", "cost_std"}, float)
-            check_values(result["evaluation"], EVALUATION | spreads)
+            evaluation = result["evaluation"]
+            check_values(evaluation, EVALUATION)
+            for name in evaluation.keys() & {"reward_interval", "cost_interval"}:
+                check_value(name, evaluation[name], list[float])
+                if len(evaluation[name]) != 2:
+                    raise ValueError(f"{name}={evaluation[name]} must be two numbers")
             check_values(result, RESULT)
     except ValueError as error:
         raise Damaged(f"{folder.path / 'result.json'} is damaged: {error}") from None
