@@ -323,14 +323,16 @@ def test_costs_of_all_kinds_are_learned(fit, kind):
     if kind == "never":
         assert imagined.max() < 1e-6
         return
-    assert imagined.mean() == pytest.approx(cost.mean(), rel=0.1)
+    # Of the rare costs there are only about 30.
+    tolerance = 0.25 if kind == "rare and large" else 0.1
+    assert imagined.mean() == pytest.approx(cost.mean(), rel=tolerance)
     # In the right place too.
     (low, high), there = (
         [float(values[part(at)].mean()) for part in (lambda z: z < -0.2, lambda z: z > 0.2)]
         for values, at in ((imagined, states[:, 0]), (cost, x))
     )
     assert low == pytest.approx(there[0], abs=0.05 * there[1])
-    assert high == pytest.approx(there[1], rel=0.1)
+    assert high == pytest.approx(there[1], rel=tolerance)
 
 
 def test_no_imagined_cost_is_negative():
@@ -365,8 +367,8 @@ PENDULUM = MBPPOConfig(
         minibatches=8,
         kl_stop=0.03,
         actor_learning_rate=1e-3,
-        initial_log_std=0.0,
-        minimum_log_std=-1.6,
+        initial_log_std=-0.7,  # 1, as torques go from -2 to 2
+        minimum_log_std=-2.3,
         scale_costs=True,
     ),
     multiplier=MultiplierConfig(kind="pid", initial=0.05, smoothing=0.8, integral_gain=0.02),

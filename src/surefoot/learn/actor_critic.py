@@ -37,7 +37,7 @@ class ActorCriticConfig:
     hidden: tuple[Width, ...] = (64, 64)
     """Widths of the hidden layers of policy and critics."""
     initial_log_std: Annotated[float, Range(least=-20, most=5)] = -0.5
-    """Log standard deviation of a new policy's actions."""
+    """Log standard deviation of a new policy's actions, in units of half the range of actions."""
     minimum_log_std: float | None = None
     """Lower bound of the log standard deviation; None for no bound."""
     normalise_observations: bool = False
