@@ -1,8 +1,9 @@
 """The family's tasks: a `Task` value for each robot, task and level, made on first use."""
 
-from surefoot.envs.family.config import LEVELS, RobotName, TaskName, stock
+from surefoot.envs.family.config import LEVELS, OBSERVATIONS, RobotName, TaskName, stock
 from surefoot.envs.family.env import FamilyEnv
 from surefoot.envs.family.robots import ROBOTS
+from surefoot.envs.family.task_models import ego_model
 from surefoot.envs.task import FAMILY, FAMILY_ROBOTS, Task
 
 SUMMARIES: dict[TaskName, str] = {
@@ -35,5 +36,7 @@ def family_task(name: str, robot: RobotName, task: TaskName, level: int) -> Task
         options=stock(robot, task, level),
         levels=levels,
         cost_limits={"sum": COST_LIMIT},
+        observations=OBSERVATIONS,
+        models={"ego": ego_model},
         terminates=ROBOTS[robot].fall is not None,
     )
