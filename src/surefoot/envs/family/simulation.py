@@ -10,7 +10,7 @@ import numpy as np
 from surefoot.envs.family.config import FamilyConfig
 from surefoot.envs.family.paths import SETTLED, free_path
 from surefoot.envs.family.robots import native_ccd, robot_of
-from surefoot.envs.family.world import FRAME_SKIP, World, solid_of
+from surefoot.envs.family.world import FRAME_SKIP, TRAVEL, World, solid_of
 from surefoot.envs.navigation.robots import Reading
 from surefoot.envs.navigation.sensors import read_sensors
 
@@ -21,6 +21,8 @@ STILL, STEADY = 1e-9, 1e-6
 """Largest velocity and acceleration of an object at rest."""
 CLOSE = 1e-10
 """A gremlin as near as this to its circle follows it."""
+UPRIGHT = 1e-5
+"""Largest squared sine of half the tilt of an upright object."""
 CLEARANCE = 0.1
 """Metres between objects beyond which they do not touch within a step."""
 
@@ -147,12 +149,13 @@ class Simulation:
         speed = np.sqrt((self.qvel[:, :2] ** 2).sum(1))
         reach = self.robot.radius + self.robot.slack + 2 * self.dt * speed
         if self.fixed is not None:
-            near = _near(self.statics, place, reach + self.fixed.radius).any(1)
-            choice[near] = 1
+            gap = self.statics - place[:, None]
+            near = (gap * gap).sum(-1) < ((reach + self.fixed.radius) ** 2)[:, None]
+            choice[near.any(1)] = 1
         if self.free is None:
             return active, choice
-        drift = self.dt if self.free.guided else 0.0
-        active |= _near(self.bodies[..., :2], place, reach + self.free.radius + drift)
+        drift = 2 * TRAVEL * self.dt if self.free.guided else 0.0
+        active |= self._gaps(place) < (reach + drift)[:, None]
         some = np.flatnonzero(active.any(1))
         if len(some):
             if frees > 1:
@@ -161,6 +164,19 @@ class Simulation:
             counts = active[some].sum(1)
             choice[some] = first + np.searchsorted(self._capacity[first:], counts)
         return active, choice
+
+    def _gaps(self, place: np.ndarray) -> np.ndarray:
+        """Distances from places [N, 2] to the outlines of movable objects, at most: [N, F]."""
+        assert self.free is not None
+        d = place[:, None] - self.bodies[..., :2]
+        w, x, y, z = np.moveaxis(self.bodies[..., 3:], -1, 0)
+        # In the axes of an upright object, which is a square from above.
+        cos, sin = w * w - z * z, 2 * w * z
+        across = np.maximum(np.abs(cos * d[..., 0] + sin * d[..., 1]) - self.free.half, 0.0)
+        along = np.maximum(np.abs(cos * d[..., 1] - sin * d[..., 0]) - self.free.half, 0.0)
+        upright = x * x + y * y < UPRIGHT
+        lying = np.sqrt((d * d).sum(-1)) - self.free.radius
+        return np.where(upright, np.sqrt(across * across + along * along), lying)
 
     def _chain(self, ids: np.ndarray, active: np.ndarray) -> np.ndarray:
         """Add objects that active ones may push, and those that these may push."""
@@ -253,9 +269,3 @@ class Simulation:
         for world in self.worlds:
             if world.statics:
                 world.place_statics(ids, self.statics[ids])
-
-
-def _near(points: np.ndarray, place: np.ndarray, reach: np.ndarray) -> np.ndarray:
-    """Which points [N, K, 2] are within `reach` [N] of a place [N, 2]: [N, K]."""
-    gap = points - place[:, None]
-    return (gap * gap).sum(-1) < (reach * reach)[:, None]

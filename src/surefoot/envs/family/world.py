@@ -31,8 +31,10 @@ class Solid:
     """MJCF; {solid} stands for what all solids have in common."""
     height: float
     """Of its centre at the start of an episode."""
+    half: float
+    """Half its width; half its diameter if it is round."""
     radius: float
-    """No part of it is farther from its centre than this, seen from above."""
+    """No part of it is farther from its centre than this, however it lies."""
     density: float = 0.001
     guided: bool = False
     """Welded to a mocap body, as gremlins are."""
@@ -51,10 +53,10 @@ def _box(half: float) -> str:
 
 
 SOLIDS = {
-    "vases": Solid(_cube(0.1), 0.1 - 4e-5, 0.18),
-    "gremlins": Solid(_cube(0.1), 0.1, 0.18, guided=True),
-    "buttons": Solid('<geom type="sphere" size=".1" {solid}/>', 0.1, 0.1),
-    "pillars": Solid('<geom type="cylinder" size=".2 .5" {solid}/>', 0.5, 0.2),
+    "vases": Solid(_cube(0.1), 0.1 - 4e-5, 0.1, 0.175),
+    "gremlins": Solid(_cube(0.1), 0.1, 0.1, 0.175, guided=True),
+    "buttons": Solid('<geom type="sphere" size=".1" {solid}/>', 0.1, 0.1, 0.1),
+    "pillars": Solid('<geom type="cylinder" size=".2 .5" {solid}/>', 0.5, 0.2, 0.2),
 }
 
 
@@ -62,7 +64,7 @@ def solid_of(config: FamilyConfig, kind: str) -> Solid:
     """The shape of a kind of objects."""
     if kind == "push_box":
         half, density = robot_of(config).box
-        return Solid(_box(half), half, 1.5 * half * sqrt(2) + 0.05, density)
+        return Solid(_box(half), half, 1.5 * half, half * sqrt(5.5), density)
     return SOLIDS[kind]
 
 
