@@ -98,7 +98,6 @@ def check(path: Path, rec: Recording, robot: str | None = None) -> FamilyParity:
     config, task = _config_of(path, rec, robot)
     steps, before, after = len(rec["act"]), rec["pre"], rec["post"]
     env = FamilyEnv(config, num_envs=steps, seed=0)
-    env.reset()
     low, high = env.simulation.model.actuator_ctrlrange.T
     _restore(env, rec, before)
     timer = env.timer.copy()

@@ -5,10 +5,12 @@ in the physics only when the robot, or an object that is not calm, comes near. S
 distributes the environments over models with different numbers of movable objects.
 """
 
+import math
+
 import numpy as np
 
 from surefoot.envs.family.config import FamilyConfig
-from surefoot.envs.family.paths import SETTLED, free_path
+from surefoot.envs.family.paths import free_path
 from surefoot.envs.family.robots import native_ccd, robot_of
 from surefoot.envs.family.world import FRAME_SKIP, TRAVEL, World, solid_of
 from surefoot.envs.navigation.robots import Reading
@@ -23,6 +25,8 @@ CLOSE = 1e-10
 """A gremlin as near as this to its circle follows it."""
 UPRIGHT = 1e-5
 """Largest squared sine of half the tilt of an upright object."""
+SETTLING = 1.5
+"""Seconds after which a vase or a box that nothing touches has come to rest."""
 CLEARANCE = 0.1
 """Metres between objects beyond which they do not touch within a step."""
 
@@ -47,6 +51,7 @@ class Simulation:
         bare, n = self.worlds[0], num_envs
         self.model, self.num_envs = bare.model, num_envs
         self.dt = FRAME_SKIP * self.model.opt.timestep
+        self._settled = math.ceil(SETTLING / self.dt)
         self.qpos, self.qvel = np.zeros((n, bare.nq)), np.zeros((n, bare.nv))
         self.warm, self.ctrl = np.zeros((n, bare.nv)), np.zeros((n, self.model.nu))
         self.bodies = np.zeros((n, frees, 7))
@@ -233,19 +238,19 @@ class Simulation:
             self.calm[ids] = ~simulated[ids] | self._calm(ids)
         if self.free.guided:
             i, j = np.nonzero(self.calm)
-            path = free_path(self.robot, self.free, int(self.steps.max(initial=0)))
+            path = free_path(self.robot, self.free).until(int(self.steps.max()))
             at = self.steps[i]
             self.bodies[i, j, :2] = self.home[i, j, :2] + path.place[at, :2]
             self.bodies[i, j, 2], self.bodies[i, j, 3:] = path.place[at, 2], self.home[i, j, 2:]
             self.speeds[i, j, :3], self.speeds[i, j, 3:] = path.velocity[at], 0.0
             self.body_warm[i, j] = 0.0
         elif self.untouched.any():
-            path = free_path(self.robot, self.free, SETTLED)
+            path = free_path(self.robot, self.free).until(self._settled)
             i, j = np.nonzero(self.untouched)
-            at = np.minimum(self.steps[i], SETTLED)
+            at = np.minimum(self.steps[i], self._settled)
             self.bodies[i, j, 2] = path.place[at, 2]
             self.speeds[i, j, 2] = path.velocity[at, 2]
-            self.untouched &= (self.steps < SETTLED)[:, None]
+            self.untouched &= (self.steps < self._settled)[:, None]
 
     def _calm(self, ids: np.ndarray) -> np.ndarray:
         """Which objects of `ids` need not be simulated, [n, F]."""
@@ -254,7 +259,7 @@ class Simulation:
         if not self.free.guided:
             still = (np.abs(speeds) < STILL).all(2) & (np.abs(self.body_warm[ids]) < STEADY).all(2)
             return still | self.untouched[ids]
-        path = free_path(self.robot, self.free, int(self.steps.max(initial=0)))
+        path = free_path(self.robot, self.free).until(int(self.steps.max()))
         at, bodies, home = self.steps[ids], self.bodies[ids], self.home[ids]
         place = bodies[..., :3] - path.place[at, None]
         place[..., :2] -= home[..., :2]
