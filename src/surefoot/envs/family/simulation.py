@@ -141,7 +141,8 @@ class Simulation:
             failed[ids] = broken
             if broken.any():  # these keep the state they had
                 ids, slots = ids[~broken], slots[~broken]
-            self._take(world, ids, slots)
+            if len(ids):
+                self._take(world, ids, slots)
         self.steps += 1
         if self.free is not None:
             self._guide(active)
