@@ -333,5 +333,5 @@ def test_from_the_command_line(call, tmp_path):
         code, _, err = call(*line)
         assert code == 0, err
     assert differences(came_to(run), came_to(whole)) == []
-    code, out, _ = call("parity", str(DATA / "RacecarRun0_0.npz"), "--json")
+    code, out, _ = call("parity", str(DATA / "PointButton1_1.npz"), "--json")
     assert code == 0 and json.loads(out)[0]["ok"]

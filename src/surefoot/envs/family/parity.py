@@ -240,7 +240,7 @@ def _draws(config: FamilyConfig, rec: Recording) -> tuple[int, int]:
             )
             same = env.renew(0) and np.array_equal(env.goal[0], rec["goal"][post])
             redraws += same and ("button" not in rec or env.button[0] == rec["button"][post])
-    return layouts, redraws
+    return int(layouts), int(redraws)
 
 
 def _same_layout(env: FamilyEnv, rec: Recording, episode: int) -> bool:
