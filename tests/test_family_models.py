@@ -79,7 +79,7 @@ def imagined(model, real: Real):
 
 
 CASES = {
-    ("Point", "Goal", 1): 120,
+    ("Point", "Goal", 1): 200,
     ("Point", "Goal", 2): 150,
     ("Point", "Button", 1): 250,
     ("Point", "Push", 2): 250,
@@ -94,9 +94,12 @@ CASES = {
 def test_imagined_steps_with_the_real_motion_are_the_real_steps(case):
     model, real = driven(*case, CASES[case])
     after, reward, cost, terminated = imagined(model, real)
-    if case[1] == "Push":  # the box hops by centimetres, which cancels out
-        np.testing.assert_allclose(np.median(np.abs(reward - real.reward)), 0, atol=1e-3)
-        np.testing.assert_allclose((reward - real.reward).mean(), 0, atol=1e-3)
+    if case[1] == "Push":
+        # The box hops by centimetres, which cancels out; against a pillar it moves by itself.
+        pushed = np.abs(np.asarray(after.view.movable) - model._view(real.after).movable) < 1e-6
+        error = (reward - real.reward)[pushed.all((1, 2))]
+        assert len(error) > 400 and np.median(np.abs(error)) < 1e-3 and abs(error.mean()) < 1e-3
+        assert (np.abs(model._view(real.after).box[:, 1:3]) > 0.5).any()
     else:
         tolerance = 2e-4 if case[1] == "Run" else 2e-6
         np.testing.assert_allclose(reward, real.reward, atol=tolerance)
@@ -104,10 +107,11 @@ def test_imagined_steps_with_the_real_motion_are_the_real_steps(case):
     np.testing.assert_array_equal(terminated, real.terminated)
     assert real.cost.any() or case[1] in ("Circle", "Run")
     names = set(after.view._fields) - {"goal", "button", "box"}
-    if model.config.task == "goal":
+    if case[1] in ("Goal", "Push"):
         names -= {"movable"}  # only the nearest vase moves
     want = model._view(real.after)
     for name in names - {"timer"}:
+        assert getattr(want, name).shape == getattr(after.view, name).shape
         difference = np.asarray(getattr(after.view, name)) - getattr(want, name)
         if name == "heading":
             difference = np.arctan2(np.sin(difference), np.cos(difference))
@@ -193,7 +197,7 @@ def test_imagined_episodes_start_as_real_ones(task):
 
 def test_gremlins_of_the_model_are_where_the_simulation_moves_them():
     config = stock("car", "button", 1)
-    path = free_path(ROBOTS["car"], SOLIDS["gremlins"], 600).place[:600, :2]
+    path = free_path(ROBOTS["car"], SOLIDS["gremlins"]).until(600).place[:600, :2]
     time = np.arange(600.0)[:, None]
     np.testing.assert_allclose(ego.orbit(np, config, time), path, atol=1e-9)
     np.testing.assert_allclose(ego.orbit(jnp, config, jnp.asarray(time)), path, atol=1e-5)

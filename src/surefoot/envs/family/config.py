@@ -38,7 +38,7 @@ LEVELS: dict[TaskName, dict[int, dict[str, object]]] = {
         2: {"extent": 2.0, "hazards": 10, "vases": 10, "constrained": ("hazards", "vases")},
     },
     "button": {
-        0: {"extent": 1.0},
+        0: {"extent": 1.0, "constrained": ()},
         1: {"extent": 1.5, "hazards": 4, "gremlins": 4},
         2: {"extent": 1.8, "hazards": 8, "gremlins": 6},
     },

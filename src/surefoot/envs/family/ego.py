@@ -10,7 +10,7 @@ import numpy as np
 
 from surefoot.envs import geometry
 from surefoot.envs.family.config import FamilyConfig
-from surefoot.envs.family.paths import SHORTEST, free_path
+from surefoot.envs.family.paths import free_path
 from surefoot.envs.family.robots import FamilyRobot, robot_of
 from surefoot.envs.family.rules import RUN_TARGET, SLOW, FamilyState
 from surefoot.envs.family.world import FRAME_SKIP, SOLIDS, TRAVEL, compile_world
@@ -20,6 +20,8 @@ WALLS = np.array(((1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0)))
 Numbers = Any
 """An array of numpy or JAX."""
 LIDARS = ("hazards", "vases", "gremlins", "buttons", "pillars")
+STEADY = 255
+"""Steps after which gremlins move uniformly."""
 NOWHERE = 1e6  # coordinate of objects that no lidar sees
 
 
@@ -100,11 +102,11 @@ def ego_size(config: FamilyConfig) -> int:
 def orbit(xp: Namespace, config: FamilyConfig, time: Numbers) -> Numbers:
     """Where gremlins are, relative to the centres of their circles: [..., 2] for [..., 1] steps.
 
-    After some seconds their motion is uniform, so a turn continues the table.
+    Once it is uniform, the motion is a turn of the table's last entry.
     """
     robot = robot_of(config)
-    table = xp.asarray(free_path(robot, SOLIDS["gremlins"], 0).place[:SHORTEST, :2])
-    index = xp.minimum(time[..., 0], SHORTEST - 1)
+    table = xp.asarray(free_path(robot, SOLIDS["gremlins"]).until(STEADY).place[: STEADY + 1, :2])
+    index = xp.minimum(time[..., 0], STEADY)
     angle = (index - time[..., 0]) * _seconds(robot)  # clockwise
     place = table[index.astype(int)]
     x, y = geometry.to_world(place[..., 0], place[..., 1], xp.cos(angle), xp.sin(angle))

@@ -98,7 +98,6 @@ def check(path: Path, rec: Recording, robot: str | None = None) -> FamilyParity:
     config, task = _config_of(path, rec, robot)
     steps, before, after = len(rec["act"]), rec["pre"], rec["post"]
     env = FamilyEnv(config, num_envs=steps, seed=0)
-    env.reset()
     low, high = env.simulation.model.actuator_ctrlrange.T
     _restore(env, rec, before)
     timer = env.timer.copy()
@@ -241,7 +240,7 @@ def _draws(config: FamilyConfig, rec: Recording) -> tuple[int, int]:
             )
             same = env.renew(0) and np.array_equal(env.goal[0], rec["goal"][post])
             redraws += same and ("button" not in rec or env.button[0] == rec["button"][post])
-    return layouts, redraws
+    return int(layouts), int(redraws)
 
 
 def _same_layout(env: FamilyEnv, rec: Recording, episode: int) -> bool:

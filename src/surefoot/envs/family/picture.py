@@ -81,15 +81,12 @@ def _boundaries(c: FamilyConfig) -> tuple[Shape, ...]:
     for k in range(c.walls):
         turn = np.array([(1.0, 0.0), (0.0, 1.0)]) if k < 2 else np.array([(0.0, 1.0), (1.0, 0.0)])
         side = 1.0 if k % 2 == 0 else -1.0
-        # A boundary across the other two ends where they are.
-        length = CORRIDOR if k < 2 else b
+        # The zones beside two boundaries include the corners; lines end where they meet.
+        length, line = CORRIDOR if k < 2 else b, b + 0.02 if c.walls == 4 else CORRIDOR
 
-        def strip(near: float, far: float, length=length, turn=turn, side=side) -> np.ndarray:
-            corners = [(near, -length), (near, length), (far, length), (far, -length)]
-            return np.array(corners) * (side, 1.0) @ turn
-
-        shapes.append(Polygon(strip(b, CORRIDOR), COST_ZONE))
-        shapes.append(Polygon(strip(b, b + 0.02), VERMILION))
+        for far, reach, colour in ((CORRIDOR, length, COST_ZONE), (b + 0.02, line, VERMILION)):
+            corners = np.array([(b, -reach), (b, reach), (far, reach), (far, -reach)])
+            shapes.append(Polygon(corners * (side, 1.0) @ turn, colour))
     return tuple(shapes)
 
 
@@ -112,7 +109,7 @@ def _objects(c: FamilyConfig, s: FamilyState, kind: str) -> list[Shape]:
     if kind in ("buttons", "pillars"):
         hidden = kind == "buttons" and s.timer[0] > 0
         for j, xy in enumerate(s.statics[0]):
-            size, goal = solid_of(c, kind).radius, kind == "buttons" and j == s.button[0]
+            size, goal = solid_of(c, kind).half, kind == "buttons" and j == s.button[0]
             rim = VERMILION if touch[j] and not goal else INK
             fill = 0.35 if hidden else 1.0
             if fill == 1.0:

@@ -78,8 +78,8 @@ _ANT = Robot(
 _ANKLE = np.pi / 2
 _FAMILY_ANT = FamilyRobot(
     robot=_ANT,
-    radius=0.32,
-    slack=0.15,
+    radius=0.305,
+    slack=0.11,
     runge_kutta=True,
     fall=0.08,
     bent=(0.0, _ANKLE, 0.0, -_ANKLE, 0.0, -_ANKLE, 0.0, _ANKLE),
@@ -87,22 +87,22 @@ _FAMILY_ANT = FamilyRobot(
 ROBOTS = {
     "point": FamilyRobot(
         robot=NAVIGATION["point"],
-        radius=0.17,
-        slack=0.05,
+        radius=0.16,
+        slack=0.01,
         floor=False,
         native_ccd="always",
         collides_with_itself=False,
     ),
     "car": FamilyRobot(
         robot=NAVIGATION["car"],
-        radius=0.21,
-        slack=0.05,
+        radius=0.22,
+        slack=0.02,
         collides_with_itself=False,
         native_ccd="pillars",
         box=(0.125, 0.0005),
     ),
-    "doggo": FamilyRobot(robot=NAVIGATION["doggo"], radius=0.3, slack=0.15),
-    "racecar": FamilyRobot(robot=_RACECAR, radius=0.3, slack=0.05, runge_kutta=True),
+    "doggo": FamilyRobot(robot=NAVIGATION["doggo"], radius=0.275, slack=0.07),
+    "racecar": FamilyRobot(robot=_RACECAR, radius=0.28, slack=0.02, runge_kutta=True),
     "ant": _FAMILY_ANT,
     "ant-1.2.0": replace(_FAMILY_ANT, heavy=50_000.0),
 }

@@ -5,12 +5,14 @@ in the physics only when the robot, or an object that is not calm, comes near. S
 distributes the environments over models with different numbers of movable objects.
 """
 
+import math
+
 import numpy as np
 
 from surefoot.envs.family.config import FamilyConfig
-from surefoot.envs.family.paths import SETTLED, free_path
+from surefoot.envs.family.paths import free_path
 from surefoot.envs.family.robots import native_ccd, robot_of
-from surefoot.envs.family.world import FRAME_SKIP, World, solid_of
+from surefoot.envs.family.world import FRAME_SKIP, TRAVEL, World, solid_of
 from surefoot.envs.navigation.robots import Reading
 from surefoot.envs.navigation.sensors import read_sensors
 
@@ -21,6 +23,10 @@ STILL, STEADY = 1e-9, 1e-6
 """Largest velocity and acceleration of an object at rest."""
 CLOSE = 1e-10
 """A gremlin as near as this to its circle follows it."""
+UPRIGHT = 1e-5
+"""Largest squared sine of half the tilt of an upright object."""
+SETTLING = 1.5
+"""Seconds after which a vase or a box that nothing touches has come to rest."""
 CLEARANCE = 0.1
 """Metres between objects beyond which they do not touch within a step."""
 
@@ -45,6 +51,7 @@ class Simulation:
         bare, n = self.worlds[0], num_envs
         self.model, self.num_envs = bare.model, num_envs
         self.dt = FRAME_SKIP * self.model.opt.timestep
+        self._settled = math.ceil(SETTLING / self.dt)
         self.qpos, self.qvel = np.zeros((n, bare.nq)), np.zeros((n, bare.nv))
         self.warm, self.ctrl = np.zeros((n, bare.nv)), np.zeros((n, self.model.nu))
         self.bodies = np.zeros((n, frees, 7))
@@ -130,8 +137,12 @@ class Simulation:
             world, ids = self.worlds[v], np.flatnonzero(choice == v)
             slots = np.sort(order[ids, : world.frees], axis=1)
             self._fill(world, ids, slots)
-            failed |= world.step(actions[ids])
-            self._take(world, ids, slots)
+            broken = world.step(actions[ids])[ids]
+            failed[ids] = broken
+            if broken.any():  # these keep the state they had
+                ids, slots = ids[~broken], slots[~broken]
+            if len(ids):
+                self._take(world, ids, slots)
         self.steps += 1
         if self.free is not None:
             self._guide(active)
@@ -147,12 +158,13 @@ class Simulation:
         speed = np.sqrt((self.qvel[:, :2] ** 2).sum(1))
         reach = self.robot.radius + self.robot.slack + 2 * self.dt * speed
         if self.fixed is not None:
-            near = _near(self.statics, place, reach + self.fixed.radius).any(1)
-            choice[near] = 1
+            gap = self.statics - place[:, None]
+            near = (gap * gap).sum(-1) < ((reach + self.fixed.radius) ** 2)[:, None]
+            choice[near.any(1)] = 1
         if self.free is None:
             return active, choice
-        drift = self.dt if self.free.guided else 0.0
-        active |= _near(self.bodies[..., :2], place, reach + self.free.radius + drift)
+        drift = 2 * TRAVEL * self.dt if self.free.guided else 0.0
+        active |= self._gaps(place) < (reach + drift)[:, None]
         some = np.flatnonzero(active.any(1))
         if len(some):
             if frees > 1:
@@ -161,6 +173,19 @@ class Simulation:
             counts = active[some].sum(1)
             choice[some] = first + np.searchsorted(self._capacity[first:], counts)
         return active, choice
+
+    def _gaps(self, place: np.ndarray) -> np.ndarray:
+        """Distances from places [N, 2] to the outlines of movable objects, at most: [N, F]."""
+        assert self.free is not None
+        d = place[:, None] - self.bodies[..., :2]
+        w, x, y, z = np.moveaxis(self.bodies[..., 3:], -1, 0)
+        # In the axes of an upright object, which is a square from above.
+        cos, sin = w * w - z * z, 2 * w * z
+        across = np.maximum(np.abs(cos * d[..., 0] + sin * d[..., 1]) - self.free.half, 0.0)
+        along = np.maximum(np.abs(cos * d[..., 1] - sin * d[..., 0]) - self.free.half, 0.0)
+        upright = x * x + y * y < UPRIGHT
+        lying = np.sqrt((d * d).sum(-1)) - self.free.radius
+        return np.where(upright, np.sqrt(across * across + along * along), lying)
 
     def _chain(self, ids: np.ndarray, active: np.ndarray) -> np.ndarray:
         """Add objects that active ones may push, and those that these may push."""
@@ -184,7 +209,7 @@ class Simulation:
 
     def _take(self, world: World, ids: np.ndarray, slots: np.ndarray) -> None:
         """Take back the states of environments after a step."""
-        rows, shape = ids[:, None], (len(ids), world.frees, -1)
+        rows = ids[:, None]
         for ours, bodies, theirs, size in (
             (self.qpos, self.bodies, world.qpos, world.nq),
             (self.qvel, self.speeds, world.qvel, world.nv),
@@ -193,10 +218,12 @@ class Simulation:
             state = theirs[ids]
             ours[ids] = state[:, :size]
             if world.frees:
-                bodies[rows, slots] = state[:, size:].reshape(shape)
+                bodies[rows, slots] = state[:, size:].reshape(
+                    len(ids), world.frees, bodies.shape[2]
+                )
         self._sense(world, ids)
         if not world.alone:
-            touch = world.touches()
+            touch = world.touches(ids)
             self.touch[rows, slots] = touch[:, : world.frees]
             self.touch[ids, self.calm.shape[1] :] = touch[:, world.frees :]
 
@@ -217,19 +244,19 @@ class Simulation:
             self.calm[ids] = ~simulated[ids] | self._calm(ids)
         if self.free.guided:
             i, j = np.nonzero(self.calm)
-            path = free_path(self.robot, self.free, int(self.steps.max(initial=0)))
+            path = free_path(self.robot, self.free).until(int(self.steps.max()))
             at = self.steps[i]
             self.bodies[i, j, :2] = self.home[i, j, :2] + path.place[at, :2]
             self.bodies[i, j, 2], self.bodies[i, j, 3:] = path.place[at, 2], self.home[i, j, 2:]
             self.speeds[i, j, :3], self.speeds[i, j, 3:] = path.velocity[at], 0.0
             self.body_warm[i, j] = 0.0
         elif self.untouched.any():
-            path = free_path(self.robot, self.free, SETTLED)
+            path = free_path(self.robot, self.free).until(self._settled)
             i, j = np.nonzero(self.untouched)
-            at = np.minimum(self.steps[i], SETTLED)
+            at = np.minimum(self.steps[i], self._settled)
             self.bodies[i, j, 2] = path.place[at, 2]
             self.speeds[i, j, 2] = path.velocity[at, 2]
-            self.untouched &= (self.steps < SETTLED)[:, None]
+            self.untouched &= (self.steps < self._settled)[:, None]
 
     def _calm(self, ids: np.ndarray) -> np.ndarray:
         """Which objects of `ids` need not be simulated, [n, F]."""
@@ -238,7 +265,7 @@ class Simulation:
         if not self.free.guided:
             still = (np.abs(speeds) < STILL).all(2) & (np.abs(self.body_warm[ids]) < STEADY).all(2)
             return still | self.untouched[ids]
-        path = free_path(self.robot, self.free, int(self.steps.max(initial=0)))
+        path = free_path(self.robot, self.free).until(int(self.steps.max()))
         at, bodies, home = self.steps[ids], self.bodies[ids], self.home[ids]
         place = bodies[..., :3] - path.place[at, None]
         place[..., :2] -= home[..., :2]
@@ -253,9 +280,3 @@ class Simulation:
         for world in self.worlds:
             if world.statics:
                 world.place_statics(ids, self.statics[ids])
-
-
-def _near(points: np.ndarray, place: np.ndarray, reach: np.ndarray) -> np.ndarray:
-    """Which points [N, K, 2] are within `reach` [N] of a place [N, 2]: [N, K]."""
-    gap = points - place[:, None]
-    return (gap * gap).sum(-1) < (reach * reach)[:, None]

@@ -31,8 +31,10 @@ class Solid:
     """MJCF; {solid} stands for what all solids have in common."""
     height: float
     """Of its centre at the start of an episode."""
+    half: float
+    """Half its width; half its diameter if it is round."""
     radius: float
-    """No part of it is farther from its centre than this, seen from above."""
+    """No part of it is farther from its centre than this, however it lies."""
     density: float = 0.001
     guided: bool = False
     """Welded to a mocap body, as gremlins are."""
@@ -51,10 +53,10 @@ def _box(half: float) -> str:
 
 
 SOLIDS = {
-    "vases": Solid(_cube(0.1), 0.1 - 4e-5, 0.18),
-    "gremlins": Solid(_cube(0.1), 0.1, 0.18, guided=True),
-    "buttons": Solid('<geom type="sphere" size=".1" {solid}/>', 0.1, 0.1),
-    "pillars": Solid('<geom type="cylinder" size=".2 .5" {solid}/>', 0.5, 0.2),
+    "vases": Solid(_cube(0.1), 0.1 - 4e-5, 0.1, 0.175),
+    "gremlins": Solid(_cube(0.1), 0.1, 0.1, 0.175, guided=True),
+    "buttons": Solid('<geom type="sphere" size=".1" {solid}/>', 0.1, 0.1, 0.1),
+    "pillars": Solid('<geom type="cylinder" size=".2 .5" {solid}/>', 0.5, 0.2, 0.2),
 }
 
 
@@ -62,7 +64,7 @@ def solid_of(config: FamilyConfig, kind: str) -> Solid:
     """The shape of a kind of objects."""
     if kind == "push_box":
         half, density = robot_of(config).box
-        return Solid(_box(half), half, 1.5 * half * sqrt(2) + 0.05, density)
+        return Solid(_box(half), half, 1.5 * half, half * sqrt(5.5), density)
     return SOLIDS[kind]
 
 
@@ -203,16 +205,16 @@ class World(Physics):
         if not self.closed_form:
             self.batch.forward(ids)
 
-    def touches(self) -> np.ndarray:
-        """Whether the robots of the last step touch the objects, first movable ones: [n, k + S]."""
-        return self.sensordata[self._ids[:, None], self._touch] > 0
+    def touches(self, ids: np.ndarray) -> np.ndarray:
+        """Whether robots touch the objects, first movable ones: [n, k + S]."""
+        return self.sensordata[ids[:, None], self._touch] > 0
 
     def step(self, actions: np.ndarray) -> np.ndarray:
         self._broken[:] = False
         failed = super().step(actions) | self._broken
-        if self._runge_kutta is not None:
-            bounded = (np.abs(self.qpos) < LARGEST).all(1) & (np.abs(self.qvel) < LARGEST).all(1)
-            failed |= ~bounded
+        if self._runge_kutta is not None:  # MuJoCo's checks are part of its integrator
+            for values in (self.qpos[self._ids], self.qvel[self._ids]):
+                failed[self._ids] |= ~(np.abs(values) < LARGEST).all(1)
         return failed
 
     def _move_guides(self, offset: float) -> None:
