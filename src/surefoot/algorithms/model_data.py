@@ -69,8 +69,9 @@ class ModelData:
             "reward": experience.reward,
             "cost": experience.cost,
             "terminated": experience.terminated,
+            "failed": experience.failed,
         }
-        steps = {name: flatten_steps(x) for name, x in steps.items()}
+        steps = {name: flatten_steps(x) for name, x in steps.items() if x is not None}
         records = {"records": steps["before"]} if self._with_records else {}
         self.dataset.add({**self._rows(steps), **records})
 

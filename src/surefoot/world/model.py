@@ -167,10 +167,14 @@ def training_rows(
     cost: Float[Array, "N k"],
     after: Float[Array, "N R"],
     terminated: Bool[Array, " N"],
+    failed: Bool[Array, " N"] | None = None,
 ) -> dict[str, Float[Array, "N _"]]:
-    """`inputs` and `targets` of the learned model for N real steps."""
+    """`inputs` and `targets` of the learned model for N real steps.
+
+    Steps in which the simulation `failed` have targets of NaN, from which a fit learns nothing.
+    """
     features = jax.vmap(model.record_features)(before)
-    return {
-        "inputs": jnp.concatenate([features, actions.encode(action)], -1),
-        "targets": jax.vmap(model.target)(before, after, reward, cost, terminated),
-    }
+    targets = jax.vmap(model.target)(before, after, reward, cost, terminated)
+    if failed is not None:
+        targets = jnp.where(failed[:, None], jnp.nan, targets)
+    return {"inputs": jnp.concatenate([features, actions.encode(action)], -1), "targets": targets}
