@@ -115,16 +115,16 @@ DOGGO_GPU = {"rollouts": 1536, "passes": 100}
 
 def fit_to(shape: Shape, device: str) -> Overrides:
     """Settings for an environment of which nothing is known."""
-    steps = shape.episode_steps
+    steps, small = shape.episode_steps, shape.observation_size + shape.action_size <= SMALL
     common = {
         "model": BLACK_BOX,
         # About 2,000 real steps per epoch: new data matter more than more practice.
         "episodes": min(10, max(2, round(2_000 / steps))),
-        "steps": min(60_000, max(10_000, 60 * steps)),
+        "steps": min(100_000, max(10_000, (60 if small else 100) * steps)),
         "ppo.normalise_observations": True,
         "adapt_passes": True,
     }
-    if device != "cpu" or shape.observation_size + shape.action_size <= SMALL:
+    if device != "cpu" or small:
         return common
     # A small model is exploited. A large one is slow, so it is practised on less, and half of the
     # rollouts start where the data are.
@@ -132,7 +132,7 @@ def fit_to(shape: Shape, device: str) -> Overrides:
         "passes": 40,
         "replay_share": 0.5,
         "final_rate": 0.3,
-        "multiplier.integral_gain": 0.03,
+        "multiplier.integral_gain": 0.02,
         "ensemble.hidden": (200, 200, 200),
         "ensemble.max_steps": 2000,
     }
@@ -175,7 +175,7 @@ DEFAULT = Preset(
             "ppo.minibatches": 32,
             "multiplier.initial": 0.5,
             "multiplier.proportional_gain": 0.3,
-            "multiplier.integral_gain": 0.015,
+            "multiplier.integral_gain": 0.0065,
             "ensemble.members": 5,
             "ensemble.elites": 3,
             "ensemble.hidden": (64, 64),
@@ -194,7 +194,7 @@ DEFAULT = Preset(
             "ppo.minibatches": 8,
             "multiplier.initial": 0.5,
             "multiplier.proportional_gain": 0.3,
-            "multiplier.integral_gain": 0.007,
+            "multiplier.integral_gain": 0.006,
             "ensemble.members": 8,
             "ensemble.elites": 6,
             "ensemble.hidden": (200, 200, 200, 200),
@@ -210,7 +210,7 @@ DEFAULT = Preset(
     },
     tasks_on={
         "cpu": {
-            "PointGoal": {"beta": 0.7},
+            "PointGoal": {"beta": 0.65},
             "CarGoal": {"learn_first": 1},
             "DoggoGoal": DOGGO_CPU,
             "DoggoGoalOpenAI": DOGGO_CPU,
