@@ -50,6 +50,7 @@ class MBPPOTrainer:
         self._data = ModelData(
             config.ensemble, problem, self._epochs * batch, config.replay_share > 0
         )
+        self.datasets = {"dataset": self._data.dataset}
         # With a performance ratio, seeds need very different numbers of passes: run in turn, the
         # device works only for those that continue.
         self._pass = over_seeds(

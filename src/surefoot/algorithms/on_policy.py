@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 
 from surefoot.algorithms.algorithm import Algorithm, CostLimit, Overrides, Preset, Shape, Steps
 from surefoot.algorithms.collect import Actor, Generators, draw_from
+from surefoot.algorithms.dataset import Dataset
 from surefoot.algorithms.experience import Experience
 from surefoot.algorithms.phases import Phases
 from surefoot.algorithms.seeds import over_seeds, seed_keys
@@ -122,6 +123,7 @@ class OnPolicy(Generic[C]):
         begin = over_seeds(lambda key: self.init(config, problem, key), many)
         self._update = over_seeds(lambda *args: self.update(config, *args), many)
         self.state = begin(seed_keys(problem.seeds))
+        self.datasets: dict[str, Dataset] = {}
         self._metrics: Metrics = {}
         self._measured = Measured(
             np.full((many, problem.constraints), np.nan, np.float32),  # type: ignore[arg-type]

@@ -135,6 +135,7 @@ class SafeLoopTrainer:
         self._data = ModelData(config.ensemble, problem, config.whole_rounds)
         begin = over_seeds(lambda key: init(config, problem, key), many)
         self.state: State = begin(seed_keys(problem.seeds))
+        self.datasets = {"replay": self._updates.replay, "dataset": self._data.dataset}
         guide = self.planning()
         self._decide = over_seeds(lambda *args: decide(config, problem, guide, *args), many)
         self._plans: list[Metrics] = []

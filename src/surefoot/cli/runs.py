@@ -207,6 +207,9 @@ def _lines(report: "RunReport") -> Iterator[str]:
         seeds = f"seeds {', '.join(map(str, info['seeds']))}"
         yield f"  {info['task_name']}, {info['algorithm']} ({info['preset']}), {seeds}"
         yield f"  started {info['started']} on {info['device']} with {info['version']}"
+        if warm := info["warm_start"]:
+            taken = ", ".join(warm["taken"])
+            yield f"  warm start from {printable(warm['run'])}: {printable(taken)}"
         yield f"  known parts of the model: {', '.join(info['known']) or 'none'}"
     if report.evaluation:
         yield f"  {_fresh(report.evaluation)}"
