@@ -27,6 +27,8 @@ DatasetSteps = Annotated[int, Range(least=1, most=10**9)]
 """Real steps of an algorithm that holds all of them."""
 CostLimit = tuple[NonNegative, ...]
 """One limit per constraint; empty in a config that takes the task's."""
+Within = Annotated[float, Range(above=0, below=1)] | None
+"""Target share of the episodes within the limit; None limits the mean cost."""
 Overrides = Mapping[str, object]
 """Settings by dotted name, such as {"ppo.clip": 0.1}."""
 

@@ -3,7 +3,14 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from surefoot.algorithms.algorithm import CostLimit, DatasetSteps, Overrides, Preset, Shape
+from surefoot.algorithms.algorithm import (
+    CostLimit,
+    DatasetSteps,
+    Overrides,
+    Preset,
+    Shape,
+    Within,
+)
 from surefoot.core.config import Count, NonNegativeInt, Positive, Range, Share, check
 from surefoot.envs.task import BLACK_BOX
 from surefoot.learn.multiplier import MultiplierConfig
@@ -25,6 +32,9 @@ class MBPPOConfig:
     """Limit on the undiscounted cost of an episode, one per constraint."""
     constrained: bool = True
     """Whether to keep the limit; otherwise the multiplier stays at 0."""
+    within: Within = None
+    """Target share of episodes within the limit: lambda follows this quantile of the episode cost
+    instead of its mean, such as 0.95."""
     episodes: Count = 13
     """Real episodes per epoch, collected side by side."""
     model: str = "paper"
@@ -85,6 +95,11 @@ class MBPPOConfig:
         if self.carried + self.replayed > self.rollouts:
             raise ValueError(
                 f"carry={self.carry} and replay_share={self.replay_share} must add up to at most 1"
+            )
+        if self.within is not None and not (self.anchor and self.constrained):
+            raise ValueError(
+                f"within={self.within} must go with constrained=True and anchor=True, which "
+                f"compares whole episodes with the limit"
             )
         elites = self.ensemble.elites
         if self.rollouts % elites:

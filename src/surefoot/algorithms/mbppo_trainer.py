@@ -136,7 +136,9 @@ class MBPPOTrainer:
         if self.config.adapt_passes:
             self._budget = trust.next_passes(self._budget, reward_mismatch, self.config.passes)
         price = jax.vmap(partial(multiplier.value, self.config.multiplier))
+        share = {} if self.config.within is None else {"imagined_within": last["imagined_within"]}
         return {
+            **share,
             "imagined_reward_before": reward,
             "imagined_cost_before": first["imagined_cost"],
             "imagined_reward": last["imagined_reward"],
@@ -280,6 +282,13 @@ def _warning(row: Mapping[str, float]) -> str | None:
     return f"{compared} for the same policy: the model misjudges the {' and the '.join(wrong)}"
 
 
+def _imagined(row: Mapping[str, float]) -> str:
+    """Reward and cost, and with a target for it the share of episodes within the limit."""
+    share = row["imagined_within"]
+    text = f"{row['imagined_reward']:.1f}/{row['imagined_cost']:.1f}"
+    return text if share != share else f"{text} {share:.0%} within"
+
+
 def _summary(config: MBPPOConfig) -> str:
     model = config.ensemble
     return (
@@ -299,7 +308,7 @@ ALGORITHM = Algorithm(
     uses_model=True,
     keeps_limit=lambda config: config.constrained,
     columns={
-        "imagined": "{imagined_reward:.1f}/{imagined_cost:.1f}",
+        "imagined": _imagined,
         "lambda": lambda row: f"{row['lambda']:.3f}{' waits' if row['waiting'] else ''}",
         "model error": "{model_error:.4f}",
         "passes": "{passes:.0f}",

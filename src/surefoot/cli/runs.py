@@ -43,6 +43,7 @@ def print_result(path: Path) -> None:
     """Print the result of a finished run."""
     from surefoot import api
     from surefoot.runs.folder import RunFolder
+    from surefoot.runs.info import read_info
     from surefoot.runs.listing import read_result
 
     result = read_result(RunFolder(path))
@@ -59,12 +60,16 @@ def print_result(path: Path) -> None:
         figure = str(api.learning_curve(path))
     except OSError as error:
         figure = f"curve.png cannot be written: {error.strerror or error}; the run is complete"
+    within = f"{evaluation['within_limit']:.0%} of episodes within it"
+    if target := read_info(RunFolder(path)).config.get("within"):
+        missed = "" if evaluation["within_limit"] >= target else ", [red]missed[/]"
+        within += f" (target {target:.0%}{missed})"
     saving = result["phases"].get("save", 0.0) / max(result["seconds"], 1e-9)
     out.print(
         f"\n{evaluation['episodes']} fresh episodes: {means['reward']}, {means['cost']}, {verdict} "
-        f"the limit of {evaluation['cost_limit']:g}; {evaluation['within_limit']:.0%} of episodes "
-        f"within it\n{result['real_steps']:,} real steps in {result['seconds']:.0f} s, "
-        f"{saving:.2%} of it for checkpoints\n"
+        f"the limit of {evaluation['cost_limit']:g}; {within}, mean cost of the worst tenth "
+        f"{evaluation['cost_cvar']:.1f}\n{result['real_steps']:,} real steps in "
+        f"{result['seconds']:.0f} s, {saving:.2%} of it for checkpoints\n"
         f"figure: {escape(printable(figure))}\nrun:    {escape(printable(path))}"
     )
 
