@@ -188,8 +188,11 @@ def practise(
     limit = jnp.asarray(config.cost_limit, cost.dtype)
     ratio, costs = state.ratio, imagined.costs
     if config.anchor:
-        seen = ratio.seen(real.cost, real.cost_error, cost, config.episodes, config.ratio_memory)
-        ratio = jax.tree.map(lambda new, old: jnp.where(first, new, old), seen, ratio)
+        if not config.careful:  # the filter's cost says nothing about the policy's
+            seen = ratio.seen(
+                real.cost, real.cost_error, cost, config.episodes, config.ratio_memory
+            )
+            ratio = jax.tree.map(lambda new, old: jnp.where(first, new, old), seen, ratio)
         estimate = cost
         if costs is not None and config.within is not None:
             began = (imagined.age == 0) & ~from_past(config)

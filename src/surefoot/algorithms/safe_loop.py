@@ -266,7 +266,7 @@ ALGORITHM = Algorithm(
     environments=lambda config, episode_steps: config.environments,
     presets={"default": DEFAULT, "paper": PAPER},
     uses_model=True,
-    plans=True,
+    acts=lambda config: "look-ahead",
     columns={
         "planned": "{planned_value:.1f}/{planned_cost:.1f}",
         "safe plans": "{safe_plans:.0%}",

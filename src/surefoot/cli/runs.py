@@ -87,7 +87,7 @@ def evaluate(argv: list[str]) -> int:
         episodes: int | None = None,
         seed: int = EVALUATION_SEED,
         deterministic: bool = False,
-        plan: Literal["look-ahead", "filter"] | None = None,
+        plan: Literal["look-ahead", "filter", "none"] | None = None,
         planner: PlannerConfig = usual,
         json_: Json = False,
     ) -> None:
@@ -98,7 +98,8 @@ def evaluate(argv: list[str]) -> int:
             seed: Added to the run's seeds; decides which episodes are met.
             deterministic: Take the policy's mode instead of drawing from it.
             plan: Plan every step with the run's model: look-ahead follows the plans (so does --plan
-                alone), filter takes the policy's action unless it might cost too much.
+                alone), filter takes the policy's action unless it might cost too much, none takes
+                the policy alone. If not given, a run acts as in training.
             planner: Settings of the planner; the defaults are the run's own.
         """
         changed = None if planner == usual else planner
@@ -158,7 +159,7 @@ def export(run: Run, path: Positional[Path] = Path("policy.npz"), which: int = 0
 
     out.print(f"wrote {load(run, which).save(path)}", markup=False)
     if plan_of(run):
-        out.print("This is the policy without its planner; it does not keep the limit.")
+        out.print("This is the policy without its planner or filter; it costs more without it.")
 
 
 def runs(folder: Positional[Path] = Path("runs"), json_: Json = False) -> int:

@@ -159,14 +159,14 @@ def train_to_end(
     metrics = CsvLogger(folder, b"" if last is None else last.arrays["metrics"].tobytes())
     result = drive(folder, info, loop.epochs(training), last, metrics, notes, quiet, on_epoch)
     result |= {"known": known, "device": device_name()}
-    plans, trainer = setup.algorithm.plans, training.trainer
+    mode, trainer = setup.algorithm.acts(setup.config), training.trainer
     todo = f"training is finished and saved; to evaluate it: {how_to_resume(folder, info)}"
     stopped = lambda: f"stopped: {todo}"
     with Interrupt(farewell=lambda: print(stopped(), file=sys.stderr, flush=True)) as interrupt:
         evaluation = Acting(
-            setup, trainer.policy(), PLANNED_EPISODES if plans else EVALUATION_EPISODES,
-            EVALUATION_SEED, planning=trainer.planning() if plans else None,
-            before_step=lambda: interrupt.check(stopped),
+            setup, trainer.policy(), PLANNED_EPISODES if mode else EVALUATION_EPISODES,
+            EVALUATION_SEED, planning=trainer.planning() if mode else None,
+            mode=mode or "look-ahead", before_step=lambda: interrupt.check(stopped),
         ).evaluate()  # fmt: skip
     interrupt.check(stopped)
     if "plan" in evaluation:
