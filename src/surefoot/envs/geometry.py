@@ -68,6 +68,17 @@ def rotation(quaternion: np.ndarray) -> np.ndarray:
     return out
 
 
+def turn(yaw: float) -> tuple[float, float, float, float]:
+    """The quaternion of a rotation about the vertical axis.
+
+    MuJoCo's compiler, which the reference uses, divides by the length. The last bit decides
+    whether a wheel that is placed on the floor touches it.
+    """
+    w, z = float(np.cos(yaw / 2)), float(np.sin(yaw / 2))
+    length = float(np.sqrt(w * w + z * z))
+    return w / length, 0.0, 0.0, z / length
+
+
 def lidar(xp: Namespace, ego: A, max_range: float) -> A:
     """Pseudo-lidar [..., 16] of ego-frame points [..., K, 2]: the strongest signal in each bin.
 
