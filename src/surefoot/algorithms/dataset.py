@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Shaped
 
-from surefoot.algorithms.seeds import over_seeds
+from surefoot.algorithms.seeds import by_seed, over_seeds
 from surefoot.core.arrays import Tree
 
 Rows = Mapping[str, Any]
@@ -95,7 +95,8 @@ class Dataset:
         self.count += length
 
     def _zeros(self, x: Any) -> Array:
-        return jnp.zeros((self._seeds, self._capacity, *x.shape[2:]), x.dtype)
+        shape = (self._seeds, self._capacity, *x.shape[2:])
+        return jnp.zeros(shape, x.dtype, device=by_seed(self._seeds))
 
 
 def _put(

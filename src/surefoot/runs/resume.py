@@ -13,6 +13,7 @@ from surefoot.algorithms.collect import environment_seeds
 from surefoot.algorithms.loop import Epoch
 from surefoot.core.files import Damaged, Folder
 from surefoot.core.npz import entry_of
+from surefoot.runs.cache import use_cache
 from surefoot.runs.checkpoint import (
     Checkpoint,
     list_checkpoints,
@@ -62,6 +63,7 @@ def resume(
         raise ValueError(f"{run} is not a run: it has no config.json, metrics.csv or checkpoints")
     if foreign := folder.foreign():
         raise Damaged(f"{'; '.join(foreign)}: a run has none, so it is left unchanged")
+    use_cache()
     with folder.locked():
         folder.clean()
         last, notes = newest_sound(folder.checkpoints)

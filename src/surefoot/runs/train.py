@@ -18,6 +18,7 @@ from surefoot.core.config import Range, check_values, to_dict
 from surefoot.core.registry import absolute_reference
 from surefoot.core.snapshot import Saved
 from surefoot.runs.acting import EVALUATION_EPISODES, EVALUATION_SEED, PLANNED_EPISODES, Acting
+from surefoot.runs.cache import use_cache
 from surefoot.runs.checkpoint import Checkpoint
 from surefoot.runs.device import device_name
 from surefoot.runs.drive import WriteFault, drive, how_to_resume
@@ -89,6 +90,7 @@ def train(
     """
     check_values({"seeds": seeds, "seed": seed}, {"seeds": Seeds, "seed": Seed})
     check_loggers(loggers)
+    use_cache()
     if algorithm is None and config is None:
         algorithm = DEFAULT
     setup = new_setup(

@@ -8,6 +8,7 @@ from surefoot.algorithms.algorithm import Mode
 from surefoot.algorithms.trainer import Planning
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved
+from surefoot.runs.cache import use_cache
 from surefoot.runs.checkpoint import Checkpoint, newest_sound
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.info import RunInfo, algorithm_of, config_of, parse_info, read_info
@@ -66,6 +67,7 @@ def load_model(
     cost: Any = None,
 ) -> LearnedModel:
     """What a run's newest sound checkpoint holds; a ValueError if it has no model to `purpose`."""
+    use_cache()
     folder = RunFolder(Path(run))
     if not folder.path.is_dir():
         raise ValueError(f"{run} is not a run: there is no such folder")
