@@ -116,7 +116,7 @@ def check(path: Path, rec: Recording, robot: str | None = None) -> FamilyParity:
     touched = _touched(rec, env.simulation.calm.shape[1])
     cost = env.costs.any(1)
     kinds = [np.nan_to_num(rec[f"cost_{name}"]) for name in config.cost_kinds]
-    wrong_kinds = int(np.any(env.costs.T != kinds, axis=0).sum()) if kinds else 0
+    wrong_kinds = int(np.any(kinds != env.costs.T, axis=0).sum()) if kinds else 0
     size = env.simulation.sensors.shape[1]
     recorded = rec["obs"][after][:, :size]
     error = np.abs(env.simulation.sensors - recorded) / np.maximum(np.abs(recorded), 1.0)
