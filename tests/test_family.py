@@ -313,7 +313,8 @@ def test_a_failed_simulation_ends_the_episode():
     _, reward, terminated, truncated, info = env.step(np.zeros((2, 8)))
     assert truncated.tolist() == [False, True] and not terminated[1]
     assert reward[1] == -10.0 and info["cost"][1, 0] == 1.0 and env.failures == 1
-    assert np.isfinite(env.observe(np.arange(2))).all()
+    assert np.isfinite(info["final_obs"]).all() and np.isfinite(env.observe(np.arange(2))).all()
+    assert not env.step(np.zeros((2, 8)))[3].any()
 
 
 def test_from_the_command_line(call, tmp_path):
@@ -332,5 +333,5 @@ def test_from_the_command_line(call, tmp_path):
         code, _, err = call(*line)
         assert code == 0, err
     assert differences(came_to(run), came_to(whole)) == []
-    code, out, _ = call("parity", str(DATA / "RacecarRun0_0.npz"), "--json")
+    code, out, _ = call("parity", str(DATA / "PointButton1_1.npz"), "--json")
     assert code == 0 and json.loads(out)[0]["ok"]

@@ -136,8 +136,12 @@ class Simulation:
             world, ids = self.worlds[v], np.flatnonzero(choice == v)
             slots = np.sort(order[ids, : world.frees], axis=1)
             self._fill(world, ids, slots)
-            failed |= world.step(actions[ids])
-            self._take(world, ids, slots)
+            broken = world.step(actions[ids])[ids]
+            failed[ids] = broken
+            if broken.any():  # these keep the state they had
+                ids, slots = ids[~broken], slots[~broken]
+            if len(ids):
+                self._take(world, ids, slots)
         self.steps += 1
         if self.free is not None:
             self._guide(active)
@@ -204,7 +208,7 @@ class Simulation:
 
     def _take(self, world: World, ids: np.ndarray, slots: np.ndarray) -> None:
         """Take back the states of environments after a step."""
-        rows, shape = ids[:, None], (len(ids), world.frees, -1)
+        rows = ids[:, None]
         for ours, bodies, theirs, size in (
             (self.qpos, self.bodies, world.qpos, world.nq),
             (self.qvel, self.speeds, world.qvel, world.nv),
@@ -213,10 +217,12 @@ class Simulation:
             state = theirs[ids]
             ours[ids] = state[:, :size]
             if world.frees:
-                bodies[rows, slots] = state[:, size:].reshape(shape)
+                bodies[rows, slots] = state[:, size:].reshape(
+                    len(ids), world.frees, bodies.shape[2]
+                )
         self._sense(world, ids)
         if not world.alone:
-            touch = world.touches()
+            touch = world.touches(ids)
             self.touch[rows, slots] = touch[:, : world.frees]
             self.touch[ids, self.calm.shape[1] :] = touch[:, world.frees :]
 

@@ -205,16 +205,16 @@ class World(Physics):
         if not self.closed_form:
             self.batch.forward(ids)
 
-    def touches(self) -> np.ndarray:
-        """Whether the robots of the last step touch the objects, first movable ones: [n, k + S]."""
-        return self.sensordata[self._ids[:, None], self._touch] > 0
+    def touches(self, ids: np.ndarray) -> np.ndarray:
+        """Whether robots touch the objects, first movable ones: [n, k + S]."""
+        return self.sensordata[ids[:, None], self._touch] > 0
 
     def step(self, actions: np.ndarray) -> np.ndarray:
         self._broken[:] = False
         failed = super().step(actions) | self._broken
-        if self._runge_kutta is not None:
-            bounded = (np.abs(self.qpos) < LARGEST).all(1) & (np.abs(self.qvel) < LARGEST).all(1)
-            failed |= ~bounded
+        if self._runge_kutta is not None:  # MuJoCo's checks are part of its integrator
+            for values in (self.qpos[self._ids], self.qvel[self._ids]):
+                failed[self._ids] |= ~(np.abs(values) < LARGEST).all(1)
         return failed
 
     def _move_guides(self, offset: float) -> None:
