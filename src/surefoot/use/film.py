@@ -4,8 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from surefoot.algorithms.algorithm import Mode
 from surefoot.algorithms.collect import Collector
-from surefoot.algorithms.planning import Mode
 from surefoot.core.spaces import action_spec
 from surefoot.envs.render.film import Filmed, check_film, film_env
 from surefoot.use.evaluate import acting_in

@@ -51,7 +51,11 @@ class FamilyParity(Report):
     reward: float
     lidar: float
     """Largest difference at the recorded states."""
+    sensors: float
+    """Largest difference, relative to values above 1, in steps that are exact without contact."""
     cost_mismatches: int
+    kind_mismatches: int
+    """Steps in which any kind of cost differs."""
     goal_mismatches: int
     end_mismatches: int
     timer_mismatches: int
@@ -61,7 +65,8 @@ class FamilyParity(Report):
     redraws_exact: int
 
     def limits(self) -> dict[str, float]:
-        kinds = {"goal_mismatches": 0, "end_mismatches": 0, "timer_mismatches": 0, "lidar": 1e-9}
+        kinds = {"goal_mismatches": 0, "end_mismatches": 0, "timer_mismatches": 0}
+        kinds |= {"lidar": 1e-9, "sensors": 1e-3}
         if self.robot in ("racecar", "ant"):
             return {**kinds, "position": 3e-2, "cost_mismatches": 0.03 * self.steps}
         if self.task[:-1] in ("circle", "run"):
@@ -81,11 +86,12 @@ class FamilyParity(Report):
         return out
 
     def line(self) -> str:
-        columns = ("position", "bodies", "reward", "lidar")
+        columns = ("position", "bodies", "reward", "lidar", "sensors")
         return (
             f"{Path(self.file).name}: {self.steps} steps; {self.differences(*columns)}; "
             f"within 1 mm {self.near:.1%}, untouched exact {self.untouched:.1%}; "
-            f"mismatches: {self.cost_mismatches} cost, {self.goal_mismatches} goal, "
+            f"mismatches: {self.cost_mismatches} cost ({self.kind_mismatches} by kind), "
+            f"{self.goal_mismatches} goal, "
             f"{self.end_mismatches} end, {self.timer_mismatches} timer; "
             f"layouts exact {self.layouts_exact} of {self.layouts}, "
             f"re-draws exact {self.redraws_exact} of {self.redraws}"
@@ -109,13 +115,17 @@ def check(path: Path, rec: Recording, robot: str | None = None) -> FamilyParity:
     exact = (robot_gap < EXACT) & (gaps < EXACT)
     touched = _touched(rec, env.simulation.calm.shape[1])
     cost = env.costs.any(1)
+    kinds = [np.nan_to_num(rec[f"cost_{name}"]) for name in config.cost_kinds]
+    wrong_kinds = int(np.any(kinds != env.costs.T, axis=0).sum()) if kinds else 0
+    size = env.simulation.sensors.shape[1]
+    recorded = rec["obs"][after][:, :size]
+    error = np.abs(env.simulation.sensors - recorded) / np.maximum(np.abs(recorded), 1.0)
     expected_timer = np.where(env.met, config.button_delay, np.maximum(timer - 1, 0))
     met, wrong_timer = env.met.copy(), 0
     if config.task == "button":
         wrong_timer = int((expected_timer != rec["timer"][after]).sum())
     layouts_exact, redraws_exact = _draws(config, rec)
     _restore(env, rec, after)
-    size = env.simulation.sensors.shape[1]
     lidar = np.abs(env.observe(np.arange(steps)) - rec["obs"][after])[:, size:]
     return FamilyParity(
         file=str(path),
@@ -128,6 +138,8 @@ def check(path: Path, rec: Recording, robot: str | None = None) -> FamilyParity:
         bodies=float(gaps.max()),
         reward=float(np.abs(reward - rec["rew"]).max()),
         lidar=float(lidar.max(initial=0.0)),
+        sensors=float(error[exact & ~touched].max(initial=0.0)),
+        kind_mismatches=wrong_kinds,
         cost_mismatches=int((cost != rec["cost"].astype(bool)).sum()),
         goal_mismatches=int((met != rec["met"].astype(bool)).sum()),
         end_mismatches=int((terminated != rec["term"].astype(bool)).sum()),

@@ -9,6 +9,7 @@ import math
 
 import numpy as np
 
+from surefoot.envs import geometry
 from surefoot.envs.family.config import FamilyConfig
 from surefoot.envs.family.paths import free_path
 from surefoot.envs.family.robots import native_ccd, robot_of
@@ -89,10 +90,8 @@ class Simulation:
         self.statics[i], self.steps[i], self.touch[i] = statics, 0, False
         self.speeds[i] = self.body_warm[i] = 0.0
         if self.free is not None:
-            half = bodies[:, 2] / 2
-            self.home[i] = 0.0
-            self.home[i, :, :2] = bodies[:, :2]
-            self.home[i, :, 2], self.home[i, :, 5] = np.cos(half), np.sin(half)
+            turns = [geometry.turn(yaw) for yaw in bodies[:, 2].tolist()]
+            self.home[i] = np.concatenate([bodies[:, :2], turns], 1)
             self.bodies[i, :, [0, 1]] = bodies[:, :2].T
             self.bodies[i, :, 2], self.bodies[i, :, 3:] = self.free.height, self.home[i, :, 2:]
             self.calm[i] = self.untouched[i] = not self.free.guided
