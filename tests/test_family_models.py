@@ -235,3 +235,12 @@ def test_every_task_of_the_family_has_presets(name, device):
     baseline = ALGORITHMS["ppo-lagrangian"].preset("default", TASKS[name], device)
     assert baseline.observation == "reference" and baseline.ppo.normalise_observations
     assert TASKS[name].cost_limits == {"sum": 25.0}
+
+
+def test_a_goal_can_be_shown_elsewhere():
+    model = MODELS["goal"](stock("point", "goal", 0))
+    state = model.restore(jax.random.key(1), model.initial_records(jax.random.key(0), 3))
+    seen = jax.vmap(model.observe_toward, (0, None))(state, jnp.array(1.0))
+    heading = np.asarray(state.view.heading)[:, 0]
+    goal = 1.5 * np.stack([np.cos(1 - heading), np.sin(1 - heading)], 1)
+    np.testing.assert_allclose(seen[:, 3:5], goal, atol=1e-5)

@@ -14,6 +14,7 @@ from surefoot.envs.family.ego import View, box_in_ego, to_world, turned
 from surefoot.envs.family.models import FamilyModel, State
 from surefoot.envs.family.rules import REWARD_BOUND, RUN_TARGET
 from surefoot.envs.family.world import compile_world, solid_of
+from surefoot.envs.navigation.goal_model import SHOWN_DISTANCE
 from surefoot.envs.navigation.robots import PlanarRobot
 
 if TYPE_CHECKING:
@@ -58,6 +59,12 @@ class GoalModel(FamilyModel):
         before, now = (geometry.distance(jnp, v.position, old.goal) for v in (old, new))
         met = now <= self.config.goal_size
         return _bounded(before - now + met), met
+
+    def observe_toward(self, state: State, angle: Array) -> Float[Array, " O"]:
+        """What the policy would observe if the goal lay at this angle of the world."""
+        v = state.view
+        away = SHOWN_DISTANCE * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
+        return self.observe(state._replace(view=v._replace(goal=v.position + away)))
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The family's tasks: a `Task` value for each robot, task and level, made on first use."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,10 +16,12 @@ from surefoot.envs.family.config import (
 )
 from surefoot.envs.family.env import FamilyEnv
 from surefoot.envs.family.robots import ROBOTS
-from surefoot.envs.family.task_models import ego_model
 from surefoot.envs.family.world import compile_world
 from surefoot.envs.navigation.sensors import read_sensors
 from surefoot.envs.task import FAMILY, FAMILY_ROBOTS, Task
+
+if TYPE_CHECKING:
+    from surefoot.envs.family.models import FamilyModel
 
 SUMMARIES: dict[TaskName, str] = {
     "goal": "drives to one goal after another, around hazards and vases",
@@ -75,13 +77,19 @@ def family_task(name: str, robot: RobotName, task: TaskName, level: int) -> Task
         levels=levels,
         cost_limits={"sum": COST_LIMIT},
         observations=OBSERVATIONS,
-        models={"ego": ego_model},
+        models={"ego": _ego},
         presets={
             "mbppo-lagrangian": MODEL_BASED[task] | (LEGS if robot in ("doggo", "ant") else {}),
             **{name: {f"{field}.normalise_observations": True} for name, field in SCALED.items()},
         },
         terminates=ROBOTS[robot].fall is not None,
     )
+
+
+def _ego(env: FamilyEnv) -> "FamilyModel":
+    from surefoot.envs.family.task_models import ego_model  # loads JAX
+
+    return ego_model(env)
 
 
 def describe_families() -> list[dict[str, Any]]:
