@@ -20,6 +20,8 @@ WALLS = np.array(((1.0, 0.0), (-1.0, 0.0), (0.0, 1.0), (0.0, -1.0)))
 Numbers = Any
 """An array of numpy or JAX."""
 LIDARS = ("hazards", "vases", "gremlins", "buttons", "pillars")
+CREEP = 0.02
+"""Speed and spin of a box that is taken to be at rest."""
 STEADY = 255
 """Steps after which gremlins move uniformly."""
 NOWHERE = 1e6  # coordinate of objects that no lidar sees
@@ -49,14 +51,14 @@ class View(NamedTuple):
     time: Numbers
     """Steps since the reset."""
     signals: Numbers
-    """1 where the last step had a contact (or moved a vase), in the order of `signals`."""
+    """1 where it happened in the last step, in the order of `signals`."""
 
 
 def signals(config: FamilyConfig) -> tuple[str, ...]:
-    """Names of the contacts that reward or cost depend on; they are not known, but learned."""
+    """What reward or cost depend on that is not known, but learned: contacts and moving objects."""
     by_touch = ("vases_contact", "vases_velocity", "gremlins", "pillars")
-    press = ("buttons",) if config.task == "button" else ()
-    return press + tuple(name for name in config.cost_kinds if name in by_touch)
+    always = {"button": ("buttons",), "push": ("push_box",)}.get(config.task, ())
+    return always + tuple(name for name in config.cost_kinds if name in by_touch)
 
 
 def view(config: FamilyConfig, s: FamilyState) -> View:
@@ -67,19 +69,21 @@ def view(config: FamilyConfig, s: FamilyState) -> View:
         w, x, y, z = s.bodies[:, 0, 3:].T
         yaw = np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
         box = np.column_stack([yaw, s.speeds[:, 0, :2], s.speeds[:, 0, 5]])
-    names, happened = signals(config), np.zeros((n, len(signals(config))))
+    names, happened = signals(config), np.zeros((n, len(signals(config))), dtype=bool)
     for column, name in enumerate(names):
         if name == "vases_velocity":
             v = s.speeds[..., :3]
             happened[:, column] = ((v * v).sum(-1) >= SLOW * SLOW).any(1)
         else:
-            free = name in ("vases_contact", "gremlins")
+            free = name in ("vases_contact", "gremlins", "push_box")
             happened[:, column] = (s.touch[:, :frees] if free else s.touch[:, frees:]).any(1)
+        if name == "push_box":
+            happened[:, column] |= (np.abs(box[:, 1:]) > CREEP).any(1)
     return View(
         s.position[:, :2], s.heading[:, None], s.body, s.goal, s.hazards,
         s.home if config.task == "button" else s.bodies[..., :2],
         box, s.statics, s.button[:, None].astype(float), s.timer[:, None].astype(float),
-        np.round(s.seconds / _seconds(robot_of(config)))[:, None], happened,
+        np.round(s.seconds / _seconds(robot_of(config)))[:, None], happened.astype(float),
     )  # fmt: skip
 
 

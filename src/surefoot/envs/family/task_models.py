@@ -42,16 +42,20 @@ class GoalModel(FamilyModel):
     def _more_targets(self, old: View, new: View) -> list[Array]:
         if not self.signals:
             return []
-        index, _, near = self._nearest(old, "vases")
+        index, moves = self._moved(old, new)
         move = turned(jnp, old, (new.movable[index] - old.movable[index])[None])[0]
-        return [jnp.where(near, move, jnp.nan)]
+        return [jnp.where(moves, move, jnp.nan)]
+
+    def _moved(self, old: View, new: View) -> tuple[Array, Array]:
+        """The nearest vase, and whether it moves: at rest and untouched it stays exactly."""
+        index, _, near = self._nearest(old, "vases")
+        pushed = self._signal(new, "vases_velocity") | self._signal(new, "vases_contact")
+        return index, near & pushed
 
     def _move_objects(self, old: View, new: View, prediction: Array) -> View:
         if not self.signals:
             return new
-        index, _, near = self._nearest(old, "vases")
-        # A vase at rest that nothing touches stays there exactly.
-        moves = near & (self._signal(new, "vases_velocity") | self._signal(new, "vases_contact"))
+        index, moves = self._moved(old, new)
         move = jnp.where(moves, to_world(jnp, old, prediction), 0.0)
         return new._replace(movable=new.movable.at[index].add(move))
 
@@ -124,20 +128,20 @@ class PushModel(FamilyModel):
         return [box_in_ego(jnp, v) * self._nearest(v, "push_box")[2]]
 
     def _more_targets(self, old: View, new: View) -> list[Array]:
-        near = self._nearest(old, "push_box")[2]
+        moves = self._signal(new, "push_box") & self._nearest(old, "push_box")[2]
         change = new.box - old.box
         move, pace = turned(jnp, old, jnp.stack([new.movable[0] - old.movable[0], change[1:3]]))
         turn = jnp.arctan2(jnp.sin(change[:1]), jnp.cos(change[:1]))
-        return [jnp.where(near, jnp.concatenate([move, turn, pace, change[3:]]), jnp.nan)]
+        return [jnp.where(moves, jnp.concatenate([move, turn, pace, change[3:]]), jnp.nan)]
 
     def _move_objects(self, old: View, new: View, prediction: Array) -> View:
-        near = self._nearest(old, "push_box")[2]
+        moves = self._signal(new, "push_box")  # otherwise it stays exactly where it is
         move, pace = to_world(jnp, old, prediction[:2]), to_world(jnp, old, prediction[3:5])
         change = jnp.concatenate([prediction[2:3], pace, prediction[5:6]])
         at_rest = old.box * jnp.array([1.0, 0.0, 0.0, 0.0])
         return new._replace(
-            movable=new.movable + jnp.where(near, move, 0.0),
-            box=jnp.where(near, old.box + change, at_rest),
+            movable=new.movable + jnp.where(moves, move, 0.0),
+            box=jnp.where(moves, old.box + change, at_rest),
         )
 
     @cached_property
