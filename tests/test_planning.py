@@ -32,7 +32,7 @@ from surefoot.runs.keeper import policy_in
 from surefoot.runs.train import EVALUATION_SEED
 from surefoot.use import evaluate as use_evaluate
 from surefoot.use import film
-from surefoot.use.film import film_run
+from surefoot.use.film import film
 from surefoot.use.run import load_model
 from surefoot.world.black_box import BlackBox
 from surefoot.world.ensemble import EnsembleConfig
@@ -246,7 +246,7 @@ def test_a_film_shows_what_is_evaluated(run, monkeypatch, how):
     small = PlannerConfig(samples=4, particles=1, iterations=2, fewest_safe=1, horizon=2)
     monkeypatch.setattr(film, "film_env", film_env)
     monkeypatch.setattr(use_evaluate, "default_planner_of", lambda info: small)
-    film_run(run, 1, Path("x.gif"), seed=7, plan=how)
+    film(run, "x.gif", 1, seed=7, plan=how)
     found = surefoot.evaluate(run, 1, 7, plan=how, planner=small)
     first, second = (row["reward"] for row in found["seeds"])
     assert sum(reward[1][0] for reward in rewards) == pytest.approx(second, rel=1e-4)
