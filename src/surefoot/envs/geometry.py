@@ -6,14 +6,15 @@ code, and scattered for numpy.
 """
 
 from types import ModuleType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+if TYPE_CHECKING:  # environments work without JAX
+    import jax
+
 Namespace = ModuleType
-A = TypeVar("A", np.ndarray, jax.Array)
+A = TypeVar("A", np.ndarray, "jax.Array")
 
 BINS = 16
 # Coefficients of the odd polynomial nearest to the arc tangent on [0, 1], highest power first.
@@ -95,8 +96,11 @@ def _share(xp: Namespace, angle: A) -> A:
     return xp.clip(xp.abs(away - BINS / 2) - (BINS / 2 - 1.5), 0.0, 1.0)
 
 
-def compiled_lidar(ego: jax.Array, max_range: float) -> jax.Array:
+def compiled_lidar(ego: "jax.Array", max_range: float) -> "jax.Array":
     """`lidar` in the form that suits the compiled function's platform."""
+    import jax
+    import jax.numpy as jnp
+
     return jax.lax.platform_dependent(
         ego,
         cpu=lambda ego: _point_by_point(ego, max_range),
@@ -104,13 +108,16 @@ def compiled_lidar(ego: jax.Array, max_range: float) -> jax.Array:
     )
 
 
-def _point_by_point(ego: jax.Array, max_range: float) -> jax.Array:
+def _point_by_point(ego: "jax.Array", max_range: float) -> "jax.Array":
     """`lidar` for a CPU: keeps the bins in cache, and uses an arc tangent that vectorises."""
+    import jax
+    import jax.numpy as jnp
+
     x, y = ego[..., 0], ego[..., 1]
     strength = _strength(jnp, x, y, max_range)
     angle = _in_bins(jnp, arctan2(y, x))
 
-    def add(k: jax.Array, bins: jax.Array) -> jax.Array:
+    def add(k: "jax.Array", bins: "jax.Array") -> "jax.Array":
         share = _share(jnp, angle[..., k, None])
         return jnp.maximum(bins, share * strength[..., k, None])
 
@@ -118,8 +125,10 @@ def _point_by_point(ego: jax.Array, max_range: float) -> jax.Array:
     return jax.lax.fori_loop(0, x.shape[-1], add, dark)
 
 
-def arctan2(y: jax.Array, x: jax.Array) -> jax.Array:
+def arctan2(y: "jax.Array", x: "jax.Array") -> "jax.Array":
     """The angle of points, to within 4e-7: a polynomial in the smaller over the larger part."""
+    import jax.numpy as jnp
+
     a, b = jnp.abs(x), jnp.abs(y)
     ratio = jnp.minimum(a, b) / jnp.maximum(jnp.maximum(a, b), 1e-30)
     angle = jnp.zeros_like(ratio)
