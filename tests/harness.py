@@ -78,10 +78,10 @@ def child(*words: str, **pipes: int) -> Iterator[subprocess.Popen]:
 
 
 def start(algorithm: str, out: Path, epochs: int, **options) -> Path:
-    """Train a tiny run of two seeds."""
-    options = {"checkpoint_every": 0, **options}
+    """Train a tiny run of two seeds, if `options` do not say otherwise."""
+    options = {"checkpoint_every": 0, "seeds": 2, **options}
     return train(
-        "PointGoal", config=TINY[algorithm], seeds=2, out=out, task_options=TASK, quiet=True,
+        "PointGoal", config=TINY[algorithm], out=out, task_options=TASK, quiet=True,
         steps=PER_EPOCH * epochs, **options,
     )  # fmt: skip
 

@@ -1,11 +1,29 @@
 """Seeds as a leading axis: functions written for one seed, compiled for all of them."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Key
+
+SEEDS, SAME = PartitionSpec("seeds"), PartitionSpec()
+"""Arrays that are split by seed, and arrays that all devices hold."""
+
+
+def mesh(seeds: int) -> Mesh | None:
+    """The devices that share the seeds evenly, as many as possible; None if it is one."""
+    devices = jax.local_devices()
+    count = max(n for n in range(1, min(seeds, len(devices)) + 1) if seeds % n == 0)
+    return Mesh(np.array(devices[:count]), ("seeds",)) if count > 1 else None
+
+
+def by_seed(seeds: int) -> NamedSharding | None:
+    """Where arrays with a leading axis of seeds belong; None if one device holds them."""
+    devices = mesh(seeds)
+    return None if devices is None else NamedSharding(devices, SEEDS)
 
 
 def seed_keys(seeds: Sequence[int]) -> Key[Array, " S"]:
@@ -25,13 +43,18 @@ def over_seeds(
     Arguments in `shared` are the same for all seeds and have no such axis. Seeds are batched, or
     run one after the other if `in_turn`: loops then stop early and only taken branches run. A
     single seed is never batched.
+
+    Several devices share the seeds (see `mesh`). Each runs the program for its own seeds and waits
+    for no other.
     """
+    devices = mesh(seeds)
+    own = seeds if devices is None else seeds // devices.size
 
     def many(*args: Any) -> Any:
         if in_turn:
-            own = {i: a for i, a in enumerate(args) if i not in shared}
+            split = {i: a for i, a in enumerate(args) if i not in shared}
             return jax.lax.map(
-                lambda mine: step(*(mine.get(i, a) for i, a in enumerate(args))), own
+                lambda mine: step(*(mine.get(i, a) for i, a in enumerate(args))), split
             )
         axes = tuple(None if i in shared else 0 for i in range(len(args)))
         return jax.vmap(step, in_axes=axes)(*args)
@@ -40,12 +63,50 @@ def over_seeds(
         inner = [a if i in shared else jax.tree.map(lambda x: x[0], a) for i, a in enumerate(args)]
         return jax.tree.map(lambda x: x[None], step(*inner))
 
-    return jax.jit(single if seeds == 1 else many, donate_argnums=donate)
+    program = single if own == 1 else many
+    if devices is None:
+        return jax.jit(program, donate_argnums=donate)
+    return Sharded(program, devices, shared, donate)
 
 
-def pick_seeds(tree: Any, index: Sequence[int]) -> Any:
-    """Some seeds of a tree with a leading axis of them."""
-    return jax.tree.map(lambda x: x[np.asarray(index)], tree)
+class Sharded:
+    """A function of all seeds whose devices each compute their own, without communication."""
+
+    def __init__(
+        self,
+        program: Callable[..., Any],
+        devices: Mesh,
+        shared: tuple[int, ...],
+        donate: tuple[int, ...],
+    ):
+        @cache
+        def jitted(count: int) -> jax.stages.Wrapped:
+            specs = tuple(SAME if i in shared else SEEDS for i in range(count))
+            split = jax.shard_map(
+                program, mesh=devices, in_specs=specs, out_specs=SEEDS, check_vma=False
+            )
+            places = tuple(NamedSharding(devices, spec) for spec in specs)
+            by_seed = NamedSharding(devices, SEEDS)  # stated, as empty arrays would lose it
+            return jax.jit(split, donate_argnums=donate, in_shardings=places, out_shardings=by_seed)
+
+        self._jitted = jitted
+
+    def __call__(self, *args: Any) -> Any:
+        return self._jitted(len(args))(*args)
+
+    def lower(self, *args: Any) -> jax.stages.Lowered:
+        """As of a jitted function."""
+        return self._jitted(len(args)).lower(*args)
+
+
+def pick_seeds(tree: Any, index: Sequence[int] | int) -> Any:
+    """Some seeds of a tree with a leading axis of them, or one without it, on one device."""
+    on_one = lambda x: jax.device_put(x, jax.local_devices()[0]) if _is_split(x) else x
+    return jax.tree.map(lambda x: on_one(x[np.asarray(index)]), tree)
+
+
+def _is_split(x: Any) -> bool:
+    return isinstance(x, jax.Array) and len(x.sharding.device_set) > 1
 
 
 def all_finite(tree: Any) -> np.ndarray:

@@ -19,7 +19,8 @@ from surefoot.runs.interrupt import end_at_signals
 PARSES = ("train", "evaluate")
 """Commands that take the words as they are, to choose their defaults before parsing them."""
 
-
+NO_CACHE_OPTION = "--no-cache"
+"""An option of all commands."""
 FAULTS = (ValueError, OSError, RuntimeError, MemoryError, ImportError)
 """Errors of a user, an environment or the machine, which need no traceback."""
 
@@ -27,6 +28,9 @@ FAULTS = (ValueError, OSError, RuntimeError, MemoryError, ImportError)
 def run(words: list[str] | None) -> None:
     """Run a command, given in `words` or as this process was started; ends in SystemExit."""
     argv = sys.argv[1:] if words is None else words
+    if NO_CACHE_OPTION in argv:
+        argv = [word for word in argv if word != NO_CACHE_OPTION]
+        os.environ["SUREFOOT_NO_CACHE"] = "1"  # for this process and those that it starts
     if not argv or argv[0] in ("-h", "--help"):
         _help()
         sys.exit(0 if argv else 2)
@@ -90,3 +94,4 @@ def _help() -> None:
         table.add_row(name, summary)
     out.print(table)
     out.print("\nSee surefoot COMMAND --help for its options.")
+    out.print("--no-cache, with any command, keeps no compiled programs in the cache directory.")

@@ -71,10 +71,11 @@ class Saved:
                 f"this config needs {wanted.dtype}{list(wanted.shape)}"
             )
         array = self.arrays[path]
-        if _is_key(like):
-            return jax.random.wrap_key_data(jax.numpy.asarray(array))
         if isinstance(like, jax.Array):
-            return jax.numpy.asarray(array)
+            loaded = jax.numpy.asarray(array)
+            loaded = jax.random.wrap_key_data(loaded) if _is_key(like) else loaded
+            several = len(like.sharding.device_set) > 1
+            return jax.device_put(loaded, like.sharding) if several else loaded
         return array.item() if isinstance(like, int | float) else array
 
 

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
-if TYPE_CHECKING:  # environments work without JAX
-    import jax
+if TYPE_CHECKING:
+    import jax  # only compiled functions load it: environments need none
 
 Namespace = ModuleType
 A = TypeVar("A", np.ndarray, "jax.Array")
@@ -66,6 +66,17 @@ def rotation(quaternion: np.ndarray) -> np.ndarray:
     out[:, 2, 1] = 2 * (y * z + w * x)
     out[:, 2, 2] = w * w - x * x - y * y + z * z
     return out
+
+
+def turn(yaw: float) -> tuple[float, float, float, float]:
+    """The quaternion of a rotation about the vertical axis.
+
+    MuJoCo's compiler, which the reference uses, divides by the length. The last bit decides
+    whether a wheel that is placed on the floor touches it.
+    """
+    w, z = float(np.cos(yaw / 2)), float(np.sin(yaw / 2))
+    length = float(np.sqrt(w * w + z * z))
+    return w / length, 0.0, 0.0, z / length
 
 
 def lidar(xp: Namespace, ego: A, max_range: float) -> A:

@@ -22,9 +22,10 @@ def use_device(name: str) -> None:
 
 
 def device_name() -> str:
-    """The device, with the machine's architecture and number of cores."""
-    device = jax.devices()[0]
-    return f"{device.device_kind} ({platform.machine()}, {cores()} cores)"
+    """The devices, with the machine's architecture and number of cores."""
+    devices = jax.local_devices()
+    count = f"{len(devices)} x " if len(devices) > 1 else ""
+    return f"{count}{devices[0].device_kind} ({platform.machine()}, {cores()} cores)"
 
 
 def cores() -> int:

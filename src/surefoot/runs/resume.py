@@ -13,6 +13,7 @@ from surefoot.algorithms.collect import environment_seeds
 from surefoot.algorithms.loop import Epoch
 from surefoot.core.files import Damaged, Folder
 from surefoot.core.npz import entry_of
+from surefoot.runs.cache import use_cache
 from surefoot.runs.checkpoint import (
     Checkpoint,
     list_checkpoints,
@@ -26,7 +27,8 @@ from surefoot.runs.keeper import policy_in
 from surefoot.runs.known import Known
 from surefoot.runs.listing import is_run, read_result
 from surefoot.runs.setup import MakeEnv, recorded_setup
-from surefoot.runs.train import train_to_end
+from surefoot.runs.train import begin, train_to_end
+from surefoot.runs.warm_start import repeat
 
 
 def resume(
@@ -61,6 +63,7 @@ def resume(
         raise ValueError(f"{run} is not a run: it has no config.json, metrics.csv or checkpoints")
     if foreign := folder.foreign():
         raise Damaged(f"{'; '.join(foreign)}: a run has none, so it is left unchanged")
+    use_cache()
     with folder.locked():
         folder.clean()
         last, notes = newest_sound(folder.checkpoints)
@@ -85,7 +88,10 @@ def resume(
         if steps is not None and finished is not None:
             folder.files.rename("result.json", f"result-{finished}.json")
         folder.files.remove("result.json")
-        return train_to_end(folder, info, setup, last, notes, quiet, on_epoch)
+        training = begin(setup, last)
+        if last is None and info.warm_start is not None:
+            repeat(training.trainer, info.warm_start)
+        return train_to_end(folder, info, setup, training, last, notes, quiet, on_epoch)
 
 
 def backend_of(run: str | Path) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from surefoot.algorithms.collect import Collector, draw_from
 from surefoot.algorithms.experience import Experience
+from surefoot.algorithms.seeds import pick_seeds
 from surefoot.core.config import Count, NonNegativeInt, check_values
 from surefoot.runs.acting import EVALUATION_SEED
 from surefoot.runs.folder import Values
@@ -69,7 +70,7 @@ def diagnose(
     diagnostic = Diagnostic(model, actions, length)
     trials = []
     for s, number in enumerate(info.seeds):
-        ensemble = jax.tree.map(lambda x, s=s: x[s], learned.planning.ensemble)
+        ensemble = pick_seeds(learned.planning.ensemble, s)
         key = jax.random.fold_in(jax.random.key(seed), number)
         trials.append(diagnostic(ensemble, real_steps(seen, s), key))
     shown, epoch = steps_shown(length), learned.checkpoint.meta["epoch"]

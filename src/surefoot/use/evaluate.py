@@ -2,9 +2,10 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from surefoot.algorithms.planning import Mode, default_planner
+from surefoot.algorithms.algorithm import Mode
+from surefoot.algorithms.planning import default_planner
 from surefoot.algorithms.seeds import pick_seeds
 from surefoot.core.config import Count, check_value
 from surefoot.runs.acting import EVALUATION_SEED, PLANNED_EPISODES, Acting
@@ -23,7 +24,7 @@ def evaluate(
     episodes: int | None = None,
     seed: int = EVALUATION_SEED,
     deterministic: bool = False,
-    plan: Mode | None = None,
+    plan: Mode | Literal["none"] | None = None,
     planner: PlannerConfig | None = None,
     make_env: MakeEnv | None = None,
     known: Known = None,
@@ -41,14 +42,14 @@ def evaluate(
         seed: Added to the run's seeds; decides which episodes are met.
         deterministic: Take the policy's mode instead of drawing from it.
         plan: `look-ahead` follows plans made with the run's model; `filter` takes the policy's
-            action unless it might cost more than the planner's threshold. Algorithms that plan in
-            training look ahead if not given.
+            action unless it might cost more than the planner's threshold; `none` takes the policy
+            alone. If not given, a run acts as in training.
         planner: Settings of the planner; the run's own if not given.
         make_env: The function that makes environments, if the run does not record its task.
         known: What was given to `train` as `known`, if that was a Python function.
         cost: What was given to `train` as `cost`, if that was a Python function.
     """
-    plan = plan or plan_of(run)
+    plan = plan_of(run) if plan is None else None if plan == "none" else plan
     if episodes is None:
         episodes = EPISODES if plan is None else PLANNED_EPISODES
     check_value("episodes", episodes, Count)
@@ -102,4 +103,6 @@ def default_planner_of(info: RunInfo) -> PlannerConfig:
 def planner_of(run: Path) -> PlannerConfig:
     """The planner of a run: its own, or the default."""
     info = read_info(RunFolder(run))
-    return getattr(config_of(info, run), "planner", None) or default_planner_of(info)
+    config = config_of(info, run)
+    own = config.filter if getattr(config, "careful", False) else getattr(config, "planner", None)
+    return own or default_planner_of(info)

@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
+from surefoot.algorithms.algorithm import Mode
 from surefoot.algorithms.collect import Collector
-from surefoot.algorithms.planning import Mode
 from surefoot.core.spaces import action_spec
 from surefoot.envs.render.clip import save_clip
 from surefoot.envs.render.film import Filmed, check_film, frames_of, side_by_side

@@ -67,16 +67,18 @@ def imagine(
     key: RandomKey,
     member: Index | None = None,
     left: Int[Array, " B"] | None = None,
+    observe: Callable[[State], Float[Array, " O"]] | None = None,
 ) -> tuple[Rollout, State]:
     """Roll `states` (leading axis B) forward under `policy`; also returns the final states.
 
+    `observe` is what the policy sees of a state; the model's own observation if not given.
     `left` is the number of steps before each episode's time limit. A rollout that reaches it stays
     in its final state, which critics can bootstrap from.
     A randomly chosen elite predicts every step of every rollout, or `member` predicts all of them.
     All random numbers depend on `key` alone, so two policies with the same key and states meet the
     same random numbers.
     """
-    observe = world.model.observe
+    observe = observe or world.model.observe
     act = lambda obs, _, key: policy(obs, key)
     keys = jax.random.split(key, horizon)
     rows, states = _rollout(world, act, observe, states, (keys, None), member, left)

@@ -4,7 +4,7 @@ A task provides a `TaskModel`: pure functions for its known parts. The ensemble 
 `black_box.BlackBox` is the model of a task with no known parts.
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -155,6 +155,15 @@ class TaskModel(Protocol):
 
         0 if no event changes the meaning of the features.
         """
+        ...
+
+
+@runtime_checkable
+class HasGoals(Protocol):
+    """A task model whose policies head for a goal, which can be shown elsewhere."""
+
+    def observe_toward(self, state: State, angle: Scalar) -> Float[Array, " O"]:
+        """What the policy would observe if the goal lay at this angle of the world."""
         ...
 
 

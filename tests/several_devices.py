@@ -1,0 +1,51 @@
+"""Runs in a process of its own, which has four devices: `python tests/several_devices.py FOLDER`.
+
+Prints one JSON object: what `over_seeds` computes there, and where; and what a run comes to that
+trains two seeds, each on a device, into FOLDER.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from harness import start
+from surefoot.algorithms.seeds import over_seeds, pick_seeds, seed_keys
+from surefoot.use.diagnose import diagnose
+from surefoot.use.evaluate import evaluate
+
+
+def one_seed(key, state, factor):
+    """Draws, a loop that ends at another time for each seed, and an empty array."""
+    x = state["x"] + factor * jax.random.normal(key, state["x"].shape)
+    count = jax.lax.while_loop(lambda n: n * 3 < x.sum() + 9, lambda n: n + 1, 0)
+    return {"x": x, "none": state["none"]}, count
+
+
+def main(folder: str) -> None:
+    found = {}
+    for seeds in (8, 6, 7):
+        for in_turn in (False, True):
+            state = {"x": jnp.ones((seeds, 5)), "none": jnp.zeros((seeds, 0))}
+            step = over_seeds(one_seed, seeds, shared=(2,), donate=(1,), in_turn=in_turn)
+            state, _ = step(seed_keys(range(seeds)), state, 2.0)
+            compiled = step.lower(seed_keys(range(seeds)), state, 2.0).compile()
+            state, count = compiled(seed_keys(range(seeds)), state, 2.0)
+            alone = pick_seeds(state, [3])["x"]
+            found[f"{seeds} {in_turn}"] = {
+                "devices": [len(x.sharding.device_set) for x in (*state.values(), count, alone)],
+                "x": np.asarray(state["x"]).tolist(),
+                "count": np.asarray(count).tolist(),
+                "alone": alone.tolist(),
+            }
+    run = start("mbppo-lagrangian", Path(folder), 1)
+    found["planned"] = evaluate(run, 1, plan="look-ahead")
+    found["diagnosis"] = diagnose(run, episodes=2).values["seeds"]
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
