@@ -37,8 +37,8 @@ smoke: setup
 	$(BIN)/surefoot reproduce smoke --device cpu --jobs 2 --out .cache/smoke
 
 lint: setup
-	$(BIN)/ruff check src tests benchmarks examples
-	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples docs/hooks.py docs/pictures.py
+	$(BIN)/ruff format --check src tests benchmarks examples docs/hooks.py docs/pictures.py
 
 types: setup
 	$(BIN)/pyright

@@ -10,10 +10,9 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path, PurePosixPath
 from posixpath import normpath
 
-from latex2mathml.converter import convert
-
 from surefoot.algorithms.algorithm import ALGORITHMS
 from surefoot.core.config import field_help
+from surefoot.envs.family.tasks import describe_families
 from surefoot.envs.task import TASKS, describe
 
 LINK = re.compile(r"(!?)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
@@ -41,7 +40,7 @@ def on_page_markdown(markdown, page, config, files):
     folder = PurePosixPath(page.file.src_uri).parent
 
     def relink(match):
-        picture, text, target, anchor = match.groups()
+        picture, text, target, _ = match.groups()
         path = normpath(str("docs" / folder / target))
         inside = path.startswith("docs/") and not (Path(config.docs_dir) / path[5:]).is_dir()
         if picture or ":" in target or inside:
@@ -53,6 +52,7 @@ def on_page_markdown(markdown, page, config, files):
 
 def on_page_content(content, page, config, files):
     """Formulas as MathML."""
+    from latex2mathml.converter import convert
 
     def formula(match):
         display = "block" if match[2] == "[" else "inline"
@@ -64,7 +64,9 @@ def on_page_content(content, page, config, files):
 def options(task: str) -> str:
     """The options of a task."""
     rows = describe(TASKS[task])["options"]
-    return _table(("option", "default", "meaning"), [(r["name"], r["default"], r["help"]) for r in rows])
+    return _table(
+        ("option", "default", "meaning"), [(r["name"], r["default"], r["help"]) for r in rows]
+    )
 
 
 def tasks(names: str) -> str:
@@ -75,6 +77,17 @@ def tasks(names: str) -> str:
         limits = ", ".join(f"{name} ≤ {limit:g}" for name, limit in row["cost_limits"].items())
         rows.append((row["name"], sizes, row["actions"], row["max_episode_steps"], limits))
     return _table(("task", "observation", "actions", "steps", "cost limit"), rows)
+
+
+def family(_: str) -> str:
+    """Lengths of the observations of the navigation tasks."""
+    rows = {row["name"]: row for row in describe_families()}
+    columns = [f"{name}{level}" for name, row in rows.items() for level in row["levels"]]
+    robots = next(iter(rows.values()))["robots"]
+    sizes = {name: size for row in rows.values() for name, size in row["observations"].items()}
+    return _table(
+        ("robot", *columns), [(r, *(sizes[f"{r}{column}"] for column in columns)) for r in robots]
+    )
 
 
 def settings(algorithm: str) -> str:
@@ -96,9 +109,14 @@ def _settings(config, prefix):
 def _table(head, rows) -> str:
     lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
     for first, *rest in rows:
-        cells = [f"`{first}`", *(f"`{c}`" if i == 0 and len(head) == 3 else str(c) for i, c in enumerate(rest))]
-        lines.append("| " + " | ".join(c.replace("|", "\\|").replace("\n", " ") for c in cells) + " |")
+        cells = [
+            f"`{first}`",
+            *(f"`{c}`" if i == 0 and len(head) == 3 else str(c) for i, c in enumerate(rest)),
+        ]
+        lines.append(
+            "| " + " | ".join(c.replace("|", "\\|").replace("\n", " ") for c in cells) + " |"
+        )
     return "\n".join(lines)
 
 
-TABLES = {"options": options, "tasks": tasks, "settings": settings}
+TABLES = {"options": options, "family": family, "tasks": tasks, "settings": settings}

@@ -1,7 +1,7 @@
 """Draw the site's pictures: one still of each task, and a trained beside an untrained policy.
 
-    python docs/pictures.py                       # docs/assets/TASK.png
-    python docs/pictures.py RUN                   # also docs/assets/trained.gif, from a PointGoal run
+python docs/pictures.py                       # docs/assets/TASK.png
+python docs/pictures.py RUN                   # also docs/assets/trained.gif, from a PointGoal run
 """
 
 import sys
@@ -36,7 +36,9 @@ def still(task: str, steps: int = 12, size: int = 320) -> None:
     picture.quantize(64, dither=Image.Dither.NONE).save(ASSETS / f"{task}.png", optimize=True)
 
 
-def episode(policy: surefoot.Policy | None, seed: int, title: str, steps: int, every: int, size: int) -> Iterator[np.ndarray]:
+def episode(
+    policy: surefoot.Policy | None, seed: int, title: str, steps: int, every: int, size: int
+) -> Iterator[np.ndarray]:
     """Pictures of PointGoal; without a policy, an untrained one acts."""
     env = surefoot.make("PointGoal", seed=seed, observation="ego")
     obs, _ = env.reset(seed=seed)
@@ -47,11 +49,15 @@ def episode(policy: surefoot.Policy | None, seed: int, title: str, steps: int, e
         trail.append(np.asarray(scene.robot_xy))
         if step % every == 0:
             yield draw(replace(scene, trail=np.stack(trail[-150:])), size)
-        action = rng.normal(0.0, 0.6, (1, 2)).clip(-1, 1) if policy is None else policy.act(obs, rng)
+        action = (
+            rng.normal(0.0, 0.6, (1, 2)).clip(-1, 1) if policy is None else policy.act(obs, rng)
+        )
         obs, *_ = env.step(action)
 
 
-def trained(run: str, path: Path, seed: int = 5, steps: int = 750, every: int = 4, size: int = 360) -> None:
+def trained(
+    run: str, path: Path, seed: int = 5, steps: int = 750, every: int = 4, size: int = 360
+) -> None:
     """An untrained policy beside that of a run, in the same layout."""
     films = (
         episode(None, seed, "untrained", steps, every, size),
@@ -60,7 +66,9 @@ def trained(run: str, path: Path, seed: int = 5, steps: int = 750, every: int = 
     frames = [np.concatenate(pair, 1) for pair in zip(*films, strict=True)]
     # One palette for all frames: only what moves changes from one to the next.
     palette = Image.fromarray(np.concatenate(frames[:: len(frames) // 6])).quantize(48)
-    pictures = [Image.fromarray(f).quantize(palette=palette, dither=Image.Dither.NONE) for f in frames]
+    pictures = [
+        Image.fromarray(f).quantize(palette=palette, dither=Image.Dither.NONE) for f in frames
+    ]
     first, *rest = pictures
     first.save(path, save_all=True, append_images=rest, duration=50, loop=0, optimize=True)
 

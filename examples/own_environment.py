@@ -30,10 +30,9 @@ class WarmCart(gym.Env):
     metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
     observation_space = Box(np.array([-np.inf, ROOM]), np.array([np.inf, np.inf]), dtype=np.float64)
     action_space = Box(-1.0, 1.0, (1,), np.float64)
-    max_episode_steps = 200
 
-    def __init__(self, render_mode=None):
-        self.render_mode = render_mode
+    def __init__(self, render_mode=None, max_episode_steps=200):
+        self.render_mode, self.max_episode_steps = render_mode, max_episode_steps
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -82,10 +81,10 @@ def heat(obs, action, next_obs):
 
 
 # --8<-- [start:main]
-def main(out="runs/warm-cart", episodes=50, **settings):
+def main(out="runs/warm-cart", fresh=50, **settings):
     run = surefoot.train(CART, cost=HEAT, known=("cost",), cost_limit=10, out=out, **settings)
     for plan in (None, "filter"):
-        result = surefoot.evaluate(run, episodes=episodes, plan=plan)
+        result = surefoot.evaluate(run, episodes=fresh, plan=plan)
         print(
             f"{plan or 'policy':>6}: reward {result['reward']:.1f}, cost {result['cost']:.1f} "
             f"(limit {result['cost_limit']:g}), {result['within_limit']:.0%} of episodes within it"

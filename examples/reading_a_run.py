@@ -11,9 +11,9 @@ import surefoot
 
 
 # --8<-- [start:main]
-def main(out="runs/read-me", episodes=4, **settings):
+def main(out="runs/read-me", fresh=4, **settings):
     run = surefoot.train(CART, cost_limit=10, out=out, **settings)
-    found = surefoot.diagnose(run, episodes=episodes)
+    found = surefoot.diagnose(run, episodes=fresh)
     for name, share in zip(found["outputs"], found["one_step"]["share"], strict=True):
         print(f"{name}: error {'-' if share is None else f'{share:.1%}'} of the variance")
     print("imagined and real reward:", found["reward"])

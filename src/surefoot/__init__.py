@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     from surefoot.algorithms.algorithm import Algorithm as Algorithm
     from surefoot.algorithms.algorithm import register_algorithm as register_algorithm
     from surefoot.api import diagnose as diagnose
-    from surefoot.api import write_report as write_report
     from surefoot.api import resume as resume
     from surefoot.api import train as train
+    from surefoot.api import write_report as write_report
     from surefoot.core.policy import Policy as Policy
     from surefoot.envs.gym.adapters import adapt as adapt
     from surefoot.envs.task import Task as Task

@@ -25,8 +25,8 @@ CURVES = (
 MOST_MEDIA = 32 * 2**20
 """Bytes of a clip that the page may hold."""
 DIAGNOSIS = (
-    "The model's predictions against fresh real episodes of the policy. Long rollouts need not match "
-    "step by step; totals of reward and cost should match."
+    "The model's predictions against fresh real episodes of the policy. Long rollouts need not "
+    "match step by step; totals of reward and cost should match."
 )
 
 
@@ -47,7 +47,9 @@ def write_report(run: str | Path, out: str | Path | None = None) -> Path:
         sections = list(_sections(group, data, folder, Path(place)))
         page = Path(place) / "report.html"
         lead = f"{data.state.capitalize()}: {plural(data.real_steps, 'real step')} of each seed"
-        lead += f" in {duration(data.seconds)}. Limit of the episode cost: {data.info.cost_limit:g}."
+        lead += (
+            f" in {duration(data.seconds)}. Limit of the episode cost: {data.info.cost_limit:g}."
+        )
         command = shlex.join(["surefoot", "report", str(run)])
         write_page(page, f"{group.label} on {group.task}", lead, [group], sections, command)
         if out is None:
@@ -59,7 +61,9 @@ def write_report(run: str | Path, out: str | Path | None = None) -> Path:
 
 
 def _sections(group: Group, data: RunData, folder: RunFolder, place: Path) -> Iterator[Section]:
-    names = [name for name in CURVES if any(isfinite(row.get(name, float("nan"))) for row in data.rows)]
+    names = [
+        name for name in CURVES if any(isfinite(row.get(name, float("nan"))) for row in data.rows)
+    ]
     drawn = [figures.draw_curves([group], name, place / f"{name}.png") for name in names]
     yield Section("Learning curves", figures=tuple(drawn))
     if data.evaluation:
