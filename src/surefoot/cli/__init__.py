@@ -10,16 +10,19 @@ COMMANDS = {
     "show": ("runs:show", "show a run and check its files"),
     "evaluate": ("runs:evaluate", "evaluate a run on fresh episodes"),
     "compare": ("report:compare", "compare runs: statistics, figures and a page"),
+    "report": ("report:report", "write a page about one run"),
     "reproduce": ("reproduce:reproduce", "run an experiment and write its page"),
     "diagnose": ("diagnose:diagnose", "check a run's learned model on real episodes"),
     "export": ("runs:export", "write a run's policy to a file that needs only numpy"),
     "envs": ("envs:envs", "list the tasks with their sizes and options"),
     "watch": ("envs:watch", "film an episode"),
     "parity": ("envs:parity", "compare with recordings of the reference environment"),
+    "benchmark all": ("benchmark:benchmark_all", "all parts of training against a fixed loop"),
     "benchmark env": ("benchmark:benchmark_env", "steps per second of environments"),
     "benchmark train": ("benchmark:benchmark_train", "steps per second of training"),
     "benchmark imagination": ("benchmark:benchmark_imagination", "imagined steps per second"),
     "benchmark planner": ("benchmark:benchmark_planner", "planned steps per second"),
+    "benchmark growth": ("benchmark:benchmark_growth", "how time and memory grow with the work"),
 }
 """Where the function of each command lives, imported when it runs, and what it does."""
 

@@ -72,7 +72,7 @@ def watch(
     what: Positional[str],
     out_: Annotated[Path, tyro.conf.arg(name="out")] = Path("clip.mp4"),
     policy: Literal["random", "still"] = "random",
-    which: int = 0,
+    which: tuple[int, ...] = (0,),
     plan: Literal["look-ahead", "filter"] | None = None,
     view: Literal["top", "camera"] = "top",
     steps: int | None = None,
@@ -80,6 +80,7 @@ def watch(
     every: int = 2,
     size: int = 640,
     cost_limit: float | None = None,
+    beside: bool = False,
 ) -> None:
     """Film one episode of a task or of a run.
 
@@ -87,7 +88,7 @@ def watch(
         what: A task (see surefoot train), or a run's folder, whose policy then acts.
         out_: The clip's file: .mp4 or .gif.
         policy: What acts if no run does.
-        which: Which of the run's seeds acts, counted from 0.
+        which: Which of the run's seeds act, counted from 0; several are shown in a grid.
         plan: Plan on top of the run's policy, as in evaluate; safe-loop runs look ahead anyway.
         view: top is drawn from above (velocity tasks: from the side) and needs no OpenGL; camera
             is MuJoCo's and does.
@@ -96,11 +97,12 @@ def watch(
         every: Film every n-th step.
         size: Width of the picture in pixels.
         cost_limit: Limit shown beside the running cost.
+        beside: Show the policy without the plan beside it.
     """
     if Path(what).is_dir():
-        from surefoot.use.film import film_run
+        from surefoot.use.film import film as film_run
 
-        path = film_run(what, which, out_, view, steps, seed, every, size, plan)
+        path = film_run(what, out_, which, view, steps, seed, every, size, plan, beside)
     elif plan is not None:
         raise ValueError(f"--plan {plan} needs a run with a model: {what!r} is not a run's folder")
     else:

@@ -1,8 +1,11 @@
 """Evaluate a run on fresh episodes: its policies as they are, or with a planner on top."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
 
 from surefoot.algorithms.algorithm import Mode
 from surefoot.algorithms.planning import default_planner
@@ -29,6 +32,7 @@ def evaluate(
     make_env: MakeEnv | None = None,
     known: Known = None,
     cost: Any = None,
+    policy: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Values:
     """Evaluate a run's policies on fresh episodes of its task.
 
@@ -48,6 +52,9 @@ def evaluate(
         make_env: The function that makes environments, if the run does not record its task.
         known: What was given to `train` as `known`, if that was a Python function.
         cost: What was given to `train` as `cost`, if that was a Python function.
+        policy: Acts instead of the run's policy: a function of observations [N, D] that returns
+            actions [N, A]. With `plan="filter"` the run's model guards it, and the run's policy is
+            assumed to act after each of its actions.
     """
     plan = plan_of(run) if plan is None else None if plan == "none" else plan
     if episodes is None:
@@ -55,9 +62,11 @@ def evaluate(
     check_value("episodes", episodes, Count)
     if planner is not None and plan is None:
         raise ValueError("planner is given, but plan is not: pass plan='look-ahead' or 'filter'")
-    return acting_in(
+    acting = acting_in(
         run, episodes, seed, deterministic, plan, planner, None, make_env, known, cost
-    ).evaluate()
+    )
+    acting.act = policy
+    return acting.evaluate()
 
 
 def acting_in(
