@@ -2,13 +2,14 @@
 #   make train    train MBPPO-Lagrangian on PointGoal on the CPU, with live progress
 #   make test     run the tests
 #   make smoke    run every algorithm in small, from training to the report page
+#   make speed    check that no part of training has become much slower
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
 
-.PHONY: setup train test test-all smoke lint types clean
+.PHONY: setup train test test-all smoke speed lint types clean
 
 setup: $(READY)
 
@@ -34,6 +35,10 @@ test-all: setup
 smoke: setup
 	rm -rf .cache/smoke
 	$(BIN)/surefoot reproduce smoke --device cpu --jobs 2 --out .cache/smoke
+
+speed: export JAX_PLATFORMS ?= cpu
+speed: setup
+	$(BIN)/surefoot benchmark all --check
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks examples
