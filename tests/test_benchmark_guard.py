@@ -82,20 +82,21 @@ def test_the_committed_history_has_every_part(monkeypatch):
 
 def test_parts_do_what_they_count():
     tiny = replace(TINY["mbppo-lagrangian"], gate="none", carry=0.0, replay_share=0.0)
-    some = parts.Parts(tiny, seeds=2)
+    some = parts.Parts(tiny, seeds=2)  # which the tests of resuming compile too
     collect, fit, practise = some.collect(3), some.fit(50), some.practise()
     assert (collect.count, fit.count, practise.count) == (2 * 3 * 20, 2 * 20, 2 * 12 * 5)
     assert collect.call().steps == 3 * 20
     _, metrics = fit.call()
     assert metrics.epochs.shape == (2,)
-    state, _, metrics = practise.call()
+    _, _, metrics = practise.call()
     assert metrics["imagined_reward"].shape == (2,)
     data = 2 * 50 * (5 + 6) * 4
     assert fit.memory() > data and practise.memory() > 1000
     assert 10_000 < collect.memory() < 10_000_000
 
 
-def test_growth_is_measured_and_drawn(call, tmp_path):
+def test_growth_is_measured_and_drawn(call, tmp_path, monkeypatch):
+    monkeypatch.setattr(growth, "SMALL", TINY["mbppo-lagrangian"])
     figure = tmp_path / "growth.png"
     words = ("--quantities", "environments", "--sizes", "4", "2", f"--out={figure}", "--json")
     code, out, _ = call("benchmark", "growth", *words)
