@@ -1,6 +1,7 @@
 # Everything from a bare python3 (3.11 or newer), make and git:
 #   make train    train MBPPO-Lagrangian on PointGoal on the CPU, with live progress
 #   make test     run the tests
+#   make docs     build the documentation site into .cache/site
 #   make smoke    run every algorithm in small, from training to the report page
 #   make speed    check that no part of training has become much slower
 PYTHON ?= python3
@@ -9,7 +10,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
 
-.PHONY: setup train test test-all smoke speed lint types clean
+.PHONY: setup train test test-all smoke speed lint types docs clean
 
 setup: $(READY)
 
@@ -41,11 +42,16 @@ speed: setup
 	$(BIN)/surefoot benchmark all --check
 
 lint: setup
-	$(BIN)/ruff check src tests benchmarks examples
-	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples docs/hooks.py docs/pictures.py
+	$(BIN)/ruff format --check src tests benchmarks examples docs/hooks.py docs/pictures.py
 
 types: setup
 	$(BIN)/pyright
+
+docs: export NO_MKDOCS_2_WARNING := 1
+docs: setup
+	@$(BIN)/python -c 'import mkdocs' 2>/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	$(BIN)/mkdocs build --strict
 
 clean:
 	rm -rf $(VENV) .cache .pytest_cache .ruff_cache

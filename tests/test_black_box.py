@@ -11,8 +11,8 @@ import pytest
 import in_memory
 from surefoot.algorithms import mbppo_trainer
 from surefoot.algorithms.mbppo_config import MBPPOConfig
-from surefoot.algorithms.mbppo_trainer import episode_statistics
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
+from surefoot.algorithms.real_batch import episode_statistics
 from surefoot.core.spaces import ActionSpec
 from surefoot.envs.gym.adapters import adapt
 from surefoot.learn.multiplier import MultiplierConfig

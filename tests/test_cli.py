@@ -124,10 +124,12 @@ def test_envs_as_json(call):
     assert code == 0 and not err
     names = [row["name"] for row in rows]
     assert names[:5] == ["PointGoal", "CarGoal", "DoggoGoal", "DoggoGoalOpenAI", "RCCar"]
-    assert names[5:] == [
+    assert names[5:11] == [
         f"{robot}Velocity"
         for robot in ("HalfCheetah", "Hopper", "Walker2d", "Swimmer", "Ant", "Humanoid")
     ]
+    assert names[11:] == ["Goal", "Button", "Push", "Circle", "Run"]
+    assert rows[11]["observations"]["AntGoal2"] == 88
     point = rows[0]
     options = {option["name"]: option for option in point["options"]}
     assert options["hazards"]["default"] == 15 and options["hazards"]["help"]

@@ -104,7 +104,8 @@ def test_each_elite_serves_its_share():
     all_mean, all_std, all_logits = map(np.asarray, jax.jit(ens.predict_all)(e, x))
     shared = jax.jit(ens.predict_elites_shared)
     for seed in range(5):
-        mean, std, logits = map(np.asarray, shared(e, x, jax.random.key(seed)))
+        order = jax.random.permutation(jax.random.key(seed), 3)
+        mean, std, logits = map(np.asarray, shared(e, x, order))
         member = served_by(mean, all_mean)
         assert sorted(member.tolist()) == [0] * 4 + [2] * 4 + [4] * 4
         rows = np.arange(12)
@@ -116,7 +117,8 @@ def test_shared_elites_are_uniform_and_independent_over_time():
     e = make()
     x = jax.random.normal(jax.random.key(1), (6, 4))
     keys = jax.random.split(jax.random.key(2), 3000)
-    mean = jax.jit(jax.vmap(lambda k: ens.predict_elites_shared(e, x, k)[0]))(keys)
+    orders = jax.vmap(lambda key: jax.random.permutation(key, 3))(keys)
+    mean = jax.jit(jax.vmap(lambda order: ens.predict_elites_shared(e, x, order)[0]))(orders)
     all_mean = np.asarray(jax.jit(ens.predict_all)(e, x)[0])
     member = served_by(np.asarray(mean).reshape(-1, 3), np.tile(all_mean, (1, 3000, 1))).reshape(
         3000, 6
@@ -131,7 +133,7 @@ def test_shared_elites_are_uniform_and_independent_over_time():
 
 def test_batch_must_divide_among_elites():
     with pytest.raises(ValueError, match="batch=10 must be a multiple of the 3 elites"):
-        ens.predict_elites_shared(make(), jnp.zeros((10, 4)), jax.random.key(0))
+        ens.predict_elites_shared(make(), jnp.zeros((10, 4)), jnp.arange(3))
 
 
 @pytest.mark.parametrize(

@@ -82,12 +82,14 @@ def test_loss_by_hand():
 
 
 def test_missing_targets_add_nothing_to_the_loss():
-    """Rows 1 and 2 of `test_loss_by_hand` with one target missing each; row 3 has none at all."""
-    mean = jnp.array([[1.0, 0.0], [0.0, 0.0], [7.0, 7.0]])
-    variance = jnp.array([[4.0, 1.0], [0.25, 1.0], [1.0, 1.0]])
-    target = jnp.array([[3.0, jnp.nan, 1.0], [jnp.nan, 2.0, 0.0], [jnp.nan, jnp.nan, 1.0]])
-    logits = jnp.zeros((3, 1))
-    expected = [(1 + np.log(4)) / 2, 4 / 2, 0.0] + np.log(2)
+    """Rows 1 and 2 of `test_loss_by_hand` with one target missing each; row 3 has only a label,
+    and row 4 nothing at all."""
+    nan = jnp.nan
+    mean = jnp.array([[1.0, 0.0], [0.0, 0.0], [7.0, 7.0], [7.0, 7.0]])
+    variance = jnp.array([[4.0, 1.0], [0.25, 1.0], [1.0, 1.0], [1.0, 1.0]])
+    target = jnp.array([[3.0, nan, 1.0], [nan, 2.0, 0.0], [nan, nan, 1.0], [nan, nan, nan]])
+    logits = jnp.zeros((4, 1))
+    expected = [(1 + np.log(4)) / 2, 4 / 2, 0.0, -np.log(2)] + np.log(2)
     np.testing.assert_allclose(
         fitting.row_loss(mean, variance, logits, target), expected, rtol=1e-6
     )
@@ -96,6 +98,7 @@ def test_missing_targets_add_nothing_to_the_loss():
     missing = np.isnan(np.asarray(target[:, :2]))
     for gradient in gradients[:2]:
         assert np.isfinite(gradient).all() and (np.asarray(gradient)[missing] == 0).all()
+    np.testing.assert_allclose(gradients[2][:, 0], [-0.5, 0.5, -0.5, 0.0])
 
 
 def test_scales_are_those_of_targets_that_are_known():
@@ -317,10 +320,10 @@ def test_early_stopping_keeps_the_best_weights():
 
 @pytest.mark.parametrize(
     ("part", "column", "value"),
-    [("inputs", 0, np.nan), ("inputs", 1, np.inf), ("targets", 0, np.inf), ("targets", 2, np.nan)],
+    [("inputs", 0, np.nan), ("inputs", 1, np.inf), ("targets", 0, np.inf), ("targets", 2, np.inf)],
 )
 def test_non_finite_data_are_reported_and_leave_the_ensemble_alone(small_fit, part, column, value):
-    """Of these, only a Gaussian target may be NaN: it is missing then."""
+    """A target may be NaN: it is missing then."""
     rows = dict(zip(("inputs", "targets"), data(), strict=True))
     rows[part] = rows[part].at[1, column].set(value)
     before = fresh()

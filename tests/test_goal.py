@@ -5,8 +5,14 @@ import pytest
 from mujoco.batch import SimulationError
 
 import surefoot
+from surefoot.algorithms.collect import Collector
+from surefoot.algorithms.model_data import ModelData
+from surefoot.algorithms.trainer import Problem
+from surefoot.core.spaces import action_spec
 from surefoot.envs.navigation.goal import GoalConfig
+from surefoot.envs.navigation.goal_model import goal_model
 from surefoot.envs.navigation.layout import ImpossibleLayout
+from surefoot.world.ensemble import EnsembleConfig
 
 
 def rollout(env, steps, seed=3):
@@ -179,6 +185,28 @@ def test_a_simulation_that_blows_up_ends_its_episode():
     assert np.isfinite(obs).all()
     _, reward, _, truncated, _ = env.step(np.zeros((3, 2)))
     assert not truncated.any() and (np.abs(reward) < 0.1).all()
+
+
+def test_a_model_does_not_learn_from_a_simulation_that_blew_up():
+    env, k = surefoot.make("CarGoal", num_envs=2, seed=0), 3
+    model = goal_model(env.config, "ego")
+    collector = Collector(env, [0], 2, model)
+
+    def act(now):
+        if now.t == k:
+            env.simulation.qvel[1, 0] = 1e11
+        return np.zeros((1, 2, 2), np.float32)
+
+    actions = action_spec(env.single_action_space)
+    experience = collector.collect(act, actions, 6)
+    assert np.argwhere(experience.failed).tolist() == [[0, k, 1]]
+    size = env.single_observation_space.shape[0]
+    problem = Problem((0,), 2, 750, size, actions, ("cost",), model)
+    data = ModelData(EnsembleConfig(), problem, 12)
+    data.add(experience)
+    targets = np.asarray(data.dataset.rows["targets"])[0]
+    missing = np.isnan(targets)
+    assert missing[2 * k + 1].all() and missing.sum() == targets.shape[1]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,12 @@ def test_all_tasks_are_registered():
         assert f"surefoot/{name}-v0" in gymnasium.registry
 
 
-@pytest.mark.parametrize("name", BUILTIN)
+# Of the tasks that differ only in robot and level, one each.
+NAMES = [name for name in BUILTIN if not name[-1].isdigit()]
+NAMES += ["PointGoal1", "CarButton2", "DoggoPush1", "RacecarCircle2", "AntRun0"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.filterwarnings("ignore::UserWarning")  # the checker's remarks on unbounded spaces
 def test_gymnasiums_own_checker(name):
     env = gymnasium.make(f"surefoot/{name}-v0", render_mode="rgb_array").unwrapped

@@ -16,8 +16,9 @@ from surefoot.algorithms.experience import Episodes, Experience
 from surefoot.algorithms.loop import TrainingFault
 from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.mbppo_lagrangian import Past
-from surefoot.algorithms.mbppo_trainer import ALGORITHM, episode_statistics, real_batch
+from surefoot.algorithms.mbppo_trainer import ALGORITHM
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
+from surefoot.algorithms.real_batch import episode_statistics, real_batch
 from surefoot.algorithms.trainer import Problem
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved

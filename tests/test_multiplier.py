@@ -106,8 +106,8 @@ LOG = MultiplierConfig(kind="log-pi", initial=0.5, proportional_gain=0.3, integr
 def test_log_pi():
     # The first update starts the integral: cost advantages of deviation .4 and 2 weigh .5.
     values = run(LOG, scale=scales(2, 5.0, [0.4, 2.0]))
-    # Costs over limits: 1.4, .8, 1 and .5, 0, 20; of the last two, only a factor of e counts.
-    error = np.array([[np.log(1.4), np.log(0.5)], [np.log(0.8), -1.0], [0.0, 1.0]])
+    # Costs over limits: 1.4, .8, 1 and .5, 0, 20; of the last two, only 1.5 counts.
+    error = np.array([[np.log(1.4), np.log(0.5)], [np.log(0.8), -1.5], [0.0, 1.5]])
     expected = [1.25, 0.25] * np.exp(0.1 * np.cumsum(error, 0) + 0.3 * error)
     np.testing.assert_allclose(values[1:], expected, rtol=1e-5)
 
@@ -124,6 +124,14 @@ def test_log_pi_without_costs_in_the_first_batch():
     """The cost advantages would have a deviation of an eighth of the limit, over the reward's."""
     values = run(LOG, LIMIT[None], scale=scales(2, 5.0, 1e-8))
     np.testing.assert_allclose(values[1], 0.5 / (np.array([10.0, 2.0]) / 8 / 5.0), rtol=1e-5)
+
+
+def test_log_pi_starts_alike_at_every_limit_below_the_first_cost():
+    """Few costs in the first batch: their deviation is an eighth of the cost, not of the limit."""
+    values = run(LOG, jnp.array([[40.0, 40.0]]), jnp.array([18.0, 5.0]), scales(2, 5.0, 1e-8))
+    start = 0.5 / (40 / 8 / 5.0)
+    error = np.minimum(np.log(40 / np.array([18.0, 5.0])), 1.5)
+    np.testing.assert_allclose(values[1], start * np.exp(0.4 * error), rtol=1e-5)
 
 
 def test_log_pi_starts_once():
@@ -158,8 +166,10 @@ def test_log_pi_does_not_wind_up():
     """A hundred passes far above the limit, then far below: lambda answers within a few passes."""
     most = BALANCE_RANGE[1]
     values = run(LOG, jnp.array([[50.0]] * 100 + [[0.0]] * 8), jnp.ones(1))[:, 0]
-    assert most < values[99] < 1.6 * most
-    assert values[101] == pytest.approx(values[100] * np.exp(-0.1 - 0.6), rel=1e-4)
+    assert most < values[99] < most * np.exp(1.5 * (0.1 + 0.3))
+    # The integral falls by .15, and the proportional part turns from .45 to -.45.
+    assert values[101] == pytest.approx(values[100] * np.exp(-0.15 - 0.9), rel=1e-4)
+    assert values[102] == pytest.approx(values[101] * np.exp(-0.15), rel=1e-4)
     assert values[-1] < 0.5 * most
 
 
@@ -170,13 +180,13 @@ def test_log_pi_respects_the_maximum_and_does_not_wind_up_above_it():
     )
     values = run(config, jnp.array([[9.0]] * 20 + [[0.0]]), jnp.array([1.0]))[:, 0]
     np.testing.assert_allclose(values[1:-1], 3.0, rtol=1e-6)
-    assert values[-1] == pytest.approx(3.0 * np.exp(-0.1), rel=1e-5)
+    assert values[-1] == pytest.approx(3.0 * np.exp(-0.15), rel=1e-5)
 
 
 def test_log_pi_with_a_limit_of_zero():
     """Any cost is far above it, and none leaves lambda alone."""
     values = run(LOG, jnp.array([[0.0], [1e-4], [7.0]]), jnp.zeros(1))[1:, 0]
-    np.testing.assert_allclose(values, 0.5 * np.exp([0.0, 0.1 + 0.3, 0.2 + 0.3]), rtol=1e-5)
+    np.testing.assert_allclose(values, 0.5 * np.exp([0.0, 0.15 + 0.45, 0.3 + 0.45]), rtol=1e-5)
 
 
 @pytest.mark.parametrize("scaled", [False, True])

@@ -1,7 +1,6 @@
 """A planner on top of a policy: it looks ahead, or intervenes where the policy would do harm."""
 
 import json
-from pathlib import Path
 
 import gymnasium as gym
 import jax
@@ -32,7 +31,6 @@ from surefoot.runs.keeper import policy_in
 from surefoot.runs.train import EVALUATION_SEED
 from surefoot.use import evaluate as use_evaluate
 from surefoot.use import film
-from surefoot.use.film import film_run
 from surefoot.use.run import load_model
 from surefoot.world.black_box import BlackBox
 from surefoot.world.ensemble import EnsembleConfig
@@ -237,16 +235,18 @@ def test_a_film_shows_what_is_evaluated(run, monkeypatch, how):
     """The one episode of the second seed, planned by that seed's model."""
     rewards = []
 
-    def film_env(env, step, *_):
+    def frames_of(env, step, *_):
         plain = env.step
         env.step = lambda action: rewards.append(plain(action)) or rewards[-1]
         for _ in range(env.max_episode_steps):
             step()
+            yield np.zeros((2, 2, 3), np.uint8)
 
     small = PlannerConfig(samples=4, particles=1, iterations=2, fewest_safe=1, horizon=2)
-    monkeypatch.setattr(film, "film_env", film_env)
+    monkeypatch.setattr(film, "frames_of", frames_of)
+    monkeypatch.setattr(film, "save_clip", lambda frames, *_, **__: list(frames))
     monkeypatch.setattr(use_evaluate, "default_planner_of", lambda info: small)
-    film_run(run, 1, Path("x.gif"), seed=7, plan=how)
+    film.film(run, "x.gif", 1, seed=7, plan=how)
     found = surefoot.evaluate(run, 1, 7, plan=how, planner=small)
     first, second = (row["reward"] for row in found["seeds"])
     assert sum(reward[1][0] for reward in rewards) == pytest.approx(second, rel=1e-4)

@@ -34,7 +34,7 @@ def preset(algorithm, task, device="cpu", name="default", shape=None):
 
 MBPPO = {
     # task: steps, episodes, rollouts, passes, beta, final_rate, epochs to learn first
-    ("PointGoal", "cpu"): (13_500, 3, 576, 100, 0.7, 0.08, 0),
+    ("PointGoal", "cpu"): (13_500, 3, 576, 100, 0.65, 0.08, 0),
     ("PointGoal", "gpu"): (24_000, 2, 2040, 300, 0.65, 1.0, 0),
     ("CarGoal", "cpu"): (30_000, 4, 576, 100, 0.7, 0.08, 1),
     ("CarGoal", "gpu"): (30_000, 4, 2040, 300, 0.7, 1.0, 0),
@@ -70,7 +70,7 @@ def test_the_default_preset_of_mbppo(task, device):
     # Without a maximum, any limit can be enforced.
     assert (c.multiplier.kind, c.multiplier.initial, c.multiplier.maximum) == ("log-pi", 0.5, None)
     gains = c.multiplier.proportional_gain, c.multiplier.integral_gain
-    assert gains == (0.3, 0.015 if small else 0.007)
+    assert gains == (0.3, 0.0065 if small else 0.006)
     networks = c.ensemble.members, c.ensemble.elites, c.ensemble.hidden, c.ensemble.max_steps
     hidden = (64, 64) if small and not doggo else (200,) * 4
     most = 3000 if doggo else 1000 if small else 2000
@@ -82,8 +82,8 @@ def test_the_default_preset_of_mbppo(task, device):
     [
         (Shape(4, 2, 500), 30_000, 4),
         (Shape(1, 1, 20), 10_000, 10),  # short episodes: ten of them, and a least number of steps
-        (Shape(17, 6, 1000), 60_000, 2),
-        (Shape(17, 6, 5000), 60_000, 2),
+        (Shape(17, 6, 1000), 100_000, 2),
+        (Shape(17, 6, 5000), 100_000, 2),
     ],
 )
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
@@ -149,6 +149,8 @@ def test_the_presets_of_model_free_algorithms(algorithm):
     steps = {} if algorithm == "sac" else {"steps_per_epoch": 60_000}
     longer = replace(config, observation="reference", **steps)
     for task in (*TASKS, OWN):
+        if task[-1].isdigit():  # of the family, which brings its own
+            continue
         for device in ("cpu", "gpu"):
             doggo = task.startswith("Doggo")
             assert preset(algorithm, task, device) == (longer if doggo else config)

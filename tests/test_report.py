@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import surefoot
 from surefoot import cli
 from surefoot.algorithms.algorithm import ALGORITHMS
 from surefoot.algorithms.algorithm import BUILTIN as NAMES
@@ -297,7 +298,13 @@ def test_page_is_whole_and_safe(report):
     assert not {"script", "link", "iframe", "object"} & set(seen.tags)
     assert "@import" not in text and "url(" not in text
     assert seen.words.count(evil) >= 5, "in the title, device, known parts, start and algorithm"
-    for word in ("Surefoot 0.1.0", "13.0 ± 2.8", "20 fresh episodes", "Left out", "no such folder"):
+    for word in (
+        f"Surefoot {surefoot.__version__}",
+        "13.0 ± 2.8",
+        "20 fresh episodes",
+        "Left out",
+        "no such folder",
+    ):
         assert word in seen.words
     assert seen.tags.count("img") == len(list(page.parent.glob("figures/*.png")))
     assert "Not finished: CPO on PointGoal (unfinished)." in seen.words

@@ -9,7 +9,7 @@ SOURCE = Path(__file__).parents[1] / "src" / "surefoot"
 LEVELS = (
     ("core",),
     ("envs", "world", "learn"),
-    ("algorithms",),
+    ("algorithms", "safety_gymnasium"),
     ("runs",),
     ("use",),
     ("benchmark", "report"),

@@ -5,7 +5,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from surefoot.algorithms.algorithm import Algorithm as Algorithm
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from surefoot.api import diagnose as diagnose
     from surefoot.api import resume as resume
     from surefoot.api import train as train
+    from surefoot.api import write_report as write_report
     from surefoot.core.policy import Policy as Policy
     from surefoot.envs.gym.adapters import adapt as adapt
     from surefoot.envs.task import Task as Task
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from surefoot.runs.loggers import register_logger as register_logger
     from surefoot.use.check import check as check
     from surefoot.use.evaluate import evaluate as evaluate
+    from surefoot.use.film import film as film
     from surefoot.use.run import load as load
 
 # Loaded on first use: an exported policy acts without JAX.
@@ -38,14 +40,17 @@ _PUBLIC = {
     "train": "surefoot.api",
     "resume": "surefoot.api",
     "diagnose": "surefoot.api",
+    "write_report": "surefoot.api",
     "evaluate": "surefoot.use.evaluate",
+    "film": "surefoot.use.film",
     "load": "surefoot.use.run",
     "Policy": "surefoot.core.policy",
 }
 
 __all__ = [  # noqa: RUF022 - in the order of use
     "make", "Task", "register_task", "adapt", "check", "train", "resume", "evaluate", "diagnose",
-    "load", "Policy", "Algorithm", "register_algorithm", "Logger", "register_logger", "__version__",
+    "film", "write_report", "load", "Policy", "Algorithm", "register_algorithm", "Logger",
+    "register_logger", "__version__",
 ]  # fmt: skip
 
 

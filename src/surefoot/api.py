@@ -8,6 +8,7 @@ from typing import Any, ParamSpec
 
 from surefoot.report.diagnosis import draw_diagnosis
 from surefoot.report.figures import draw_curve
+from surefoot.report.run_page import write_report as write_report
 from surefoot.runs import resume as runs_resume
 from surefoot.runs import train as runs_train
 from surefoot.runs.folder import RunFolder, Values

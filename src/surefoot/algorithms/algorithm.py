@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Generic, NamedTuple, Protocol, TypeVar
+from typing import Annotated, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from surefoot.algorithms.trainer import Problem, Trainer
 from surefoot.core.config import NonNegative, Range, changed, check_choice
@@ -22,11 +22,15 @@ DEFAULT = "mbppo-lagrangian"
 CUSTOM = "custom"
 """What a run records as its preset if it was given a whole config."""
 
+Mode = Literal["look-ahead", "filter"]
+"""Follow plans, or take a policy's action unless it might cost too much."""
 Steps = Annotated[int, Range(least=1, most=10**12)]
 DatasetSteps = Annotated[int, Range(least=1, most=10**9)]
 """Real steps of an algorithm that holds all of them."""
 CostLimit = tuple[NonNegative, ...]
 """One limit per constraint; empty in a config that takes the task's."""
+Within = Annotated[float, Range(above=0, below=1)] | None
+"""Target share of the episodes within the limit; None limits the mean cost."""
 Overrides = Mapping[str, object]
 """Settings by dotted name, such as {"ppo.clip": 0.1}."""
 
@@ -92,8 +96,9 @@ class Algorithm(Generic[C]):
     presets: Mapping[str, Preset] = field(default_factory=lambda: {"default": Preset()})
     uses_model: bool = False
     """Whether it learns a model; its config then has `model`, otherwise `observation`."""
-    plans: bool = False
-    """Whether it plans every real step, so that its policy alone is not what was trained."""
+    acts: Callable[[C], Mode | None] = lambda config: None
+    """How it plans real steps, so that its policy alone is not what was trained; None if it does
+    not."""
     keeps_limit: Callable[[C], bool] = lambda config: True
     """Whether a config keeps the cost limit, or only reports by it."""
     columns: Mapping[str, str | Callable[[Mapping[str, float]], str]] = field(default_factory=dict)
@@ -120,6 +125,9 @@ class Algorithm(Generic[C]):
         config = changed(self.config(), overrides)
         if self.uses_model and self.sees(config) not in task.models:
             config = changed(config, {"model": BLACK_BOX})
+        seen = task.observations
+        if not self.uses_model and seen and self.sees(config) not in seen:
+            config = changed(config, {"observation": seen[0]})
         return config
 
     def sees(self, config: C) -> str:

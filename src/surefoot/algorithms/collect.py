@@ -140,7 +140,7 @@ class Collector:
         return self._experience(rows, finished)
 
     def _step(self, actions: np.ndarray, when: str) -> tuple[np.ndarray, ...]:
-        """Reward, cost, next observation, terminated and ended, [S * n, …], all checked.
+        """Reward, cost, next observation, terminated, ended and failed, [S * n, …], all checked.
 
         Exceptions name the environment.
         """
@@ -167,7 +167,8 @@ class Collector:
                 )
             _numbers("final_obs", info["final_obs"], shape, when, ended)
             next_obs = np.where(ended[:, None], info["final_obs"], obs)
-        return reward, cost, next_obs, terminated, ended
+        failed = np.asarray(info.get("failed", np.zeros(n, bool)))
+        return reward, cost, next_obs, terminated, ended, failed
 
     def snapshot(self) -> dict[str, Tree]:
         """Everything needed to resume; without `env` if the environments have no snapshot."""
@@ -213,7 +214,7 @@ class Collector:
 
     def _count(self, step: tuple[np.ndarray, ...], finished: list[list[tuple]]) -> None:
         """Add up rewards and costs, and note the episodes that ended."""
-        reward, cost, _, _, ended = step
+        reward, cost, _, _, ended, _ = step
         self._reward += reward
         self._cost += cost
         self._length += 1
@@ -224,7 +225,7 @@ class Collector:
             self._starts[seed].append(self.obs[i])
 
     def _experience(self, rows: list[tuple], finished: list[list[tuple]]) -> Experience:
-        obs, action, reward, cost, next_obs, terminated, ended, before, after = zip(
+        obs, action, reward, cost, next_obs, terminated, ended, failed, before, after = zip(
             *rows, strict=True
         )
         stack = lambda values: self._stack(values).astype(np.float32, copy=False)
@@ -242,6 +243,7 @@ class Collector:
             next_obs=stack(next_obs),
             terminated=self._stack(terminated),
             ended=self._stack(ended),
+            failed=self._stack(failed),
             before=self._records(before),
             after=self._records(after),
             episodes=episodes,

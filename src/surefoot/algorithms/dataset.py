@@ -1,5 +1,6 @@
 """A dataset of real steps: on the device for learning, on the host for checkpoints."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Shaped
 
 from surefoot.algorithms.seeds import by_seed, over_seeds
+from surefoot.core.arrays import Tree
 
 Rows = Mapping[str, Any]
 """Arrays [S, N, …] by name, numpy or jax."""
@@ -21,14 +23,21 @@ class Dataset:
     the device.
     """
 
-    def __init__(self, capacity: int, seeds: int):
-        self._capacity, self._seeds = capacity, seeds
+    def __init__(
+        self, capacity: int, seeds: int, row: Mapping[str, np.ndarray] | None = None,
+        most: float = math.inf,
+    ):  # fmt: skip
+        """`row` is an example of a row; `most` bounds the capacity with inherited rows."""
+        self._capacity, self._seeds, self._most = capacity, seeds, most
+        self.row = row or {}
+        self.inherited = 0
+        """Steps from another run that the dataset began with."""
         self._put = over_seeds(_put, seeds, shared=(2,), donate=(0,))
         self._pending: list[Rows] = []
         self._epochs: list[dict[str, np.ndarray]] = []
         self.rows: dict[str, Array] = {}
         self.count = 0
-        """Steps added so far, of each seed, overwritten ones included."""
+        """Steps added so far, of each seed, inherited and overwritten ones included."""
 
     @property
     def size(self) -> int:
@@ -48,14 +57,31 @@ class Dataset:
         while sum(map(_length, self._epochs[1:])) >= self._capacity:
             self._epochs.pop(0)
 
-    def snapshot(self) -> list[dict[str, np.ndarray]]:
-        """What each epoch added; arrays that never change."""
-        return list(self._epochs)
+    def inherit(self, rows: Rows) -> None:
+        """Begin with another run's rows, the latest ones that fit, beside room for one's own."""
+        length = int(min(_length(rows), self._most))
+        rows = {name: np.asarray(x)[:, x.shape[1] - length :] for name, x in rows.items()}
+        self._make_room(length)
+        self._append(rows)
+        self._epochs.append(_read_only(rows))
+
+    def _make_room(self, inherited: int) -> None:
+        self.inherited = inherited
+        self._capacity = int(min(self._capacity + inherited, self._most))
+
+    def snapshot(self) -> Tree:
+        """What each epoch added, as arrays that never change, and the number of inherited rows."""
+        if not self.inherited:
+            return list(self._epochs)
+        epochs = {str(i): rows for i, rows in enumerate(self._epochs)}
+        return {"inherited": self.inherited, **epochs}
 
     def restore(self, parts: Mapping[str, Any], steps: int) -> None:
         """Fill the dataset from a snapshot of a run that has taken `steps` steps."""
-        self._epochs = [_read_only(dict(parts[str(i)])) for i in range(len(parts))]
-        self.rows, self.count = {}, steps - sum(map(_length, self._epochs))
+        count = len(parts) - ("inherited" in parts)
+        self._epochs = [_read_only(dict(parts[str(i)])) for i in range(count)]
+        self._make_room(int(parts.get("inherited", 0)))
+        self.rows, self.count = {}, self.inherited + steps - sum(map(_length, self._epochs))
         for rows in self._epochs:
             self._append(rows)
 

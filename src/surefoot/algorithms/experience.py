@@ -26,6 +26,8 @@ class Experience:
     """Records of the states after each step, before any reset."""
     episodes: list["Episodes"]
     """For each seed, the episodes that ended."""
+    failed: np.ndarray | None = None
+    """Steps in which the simulation broke down; a model must not learn from them."""
     starts: np.ndarray | None = None
     """Recent first observations, [S, M, D], if the model takes observations."""
 

@@ -3,12 +3,21 @@
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from surefoot.algorithms.algorithm import CostLimit, DatasetSteps, Overrides, Preset, Shape
+from surefoot.algorithms import planning
+from surefoot.algorithms.algorithm import (
+    CostLimit,
+    DatasetSteps,
+    Overrides,
+    Preset,
+    Shape,
+    Within,
+)
 from surefoot.core.config import Count, NonNegativeInt, Positive, Range, Share, check
 from surefoot.envs.task import BLACK_BOX
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
 from surefoot.world.ensemble import EnsembleConfig
+from surefoot.world.planner import PlannerConfig
 
 SMALL = 8
 """Numbers in observation and action up to which a small model suffices."""
@@ -25,6 +34,14 @@ class MBPPOConfig:
     """Limit on the undiscounted cost of an episode, one per constraint."""
     constrained: bool = True
     """Whether to keep the limit; otherwise the multiplier stays at 0."""
+    within: Within = None
+    """Target share of episodes within the limit: lambda follows this quantile of the episode cost
+    instead of its mean, such as 0.95."""
+    careful: bool = False
+    """Drive real episodes through the safety filter: a plan steps in where the policy might cost
+    something. The limit holds for the policy without it."""
+    filter: PlannerConfig = planning.DEFAULT
+    """The planner of the safety filter."""
     episodes: Count = 13
     """Real episodes per epoch, collected side by side."""
     model: str = "paper"
@@ -86,6 +103,16 @@ class MBPPOConfig:
             raise ValueError(
                 f"carry={self.carry} and replay_share={self.replay_share} must add up to at most 1"
             )
+        if self.within is not None and not (self.anchor and self.constrained):
+            raise ValueError(
+                f"within={self.within} must go with constrained=True and anchor=True, which "
+                f"compares whole episodes with the limit"
+            )
+        if self.careful and self.real_share:
+            raise ValueError(
+                f"real_share={self.real_share} must be 0 with careful=True: the filter's actions "
+                f"are not the policy's"
+            )
         elites = self.ensemble.elites
         if self.rollouts % elites:
             near = -(-self.rollouts // elites) * elites
@@ -108,6 +135,7 @@ DOGGO = {
     "ppo.minimum_log_std": -1.0,
     "ensemble.hidden": (200, 200, 200, 200),
     "ensemble.max_steps": 3000,
+    **{f"filter.{name}": x for name, x in planning.STEER.items()},
 }
 DOGGO_CPU = {"rollouts": 768, "passes": 60}
 DOGGO_GPU = {"rollouts": 1536, "passes": 100}
@@ -115,16 +143,17 @@ DOGGO_GPU = {"rollouts": 1536, "passes": 100}
 
 def fit_to(shape: Shape, device: str) -> Overrides:
     """Settings for an environment of which nothing is known."""
-    steps = shape.episode_steps
+    steps, small = shape.episode_steps, shape.observation_size + shape.action_size <= SMALL
     common = {
         "model": BLACK_BOX,
         # About 2,000 real steps per epoch: new data matter more than more practice.
         "episodes": min(10, max(2, round(2_000 / steps))),
-        "steps": min(60_000, max(10_000, 60 * steps)),
+        "steps": min(100_000, max(10_000, (60 if small else 100) * steps)),
         "ppo.normalise_observations": True,
         "adapt_passes": True,
+        "filter.cost_threshold": planning.LEARNED_COST_THRESHOLD,
     }
-    if device != "cpu" or shape.observation_size + shape.action_size <= SMALL:
+    if device != "cpu" or small:
         return common
     # A small model is exploited. A large one is slow, so it is practised on less, and half of the
     # rollouts start where the data are.
@@ -132,7 +161,7 @@ def fit_to(shape: Shape, device: str) -> Overrides:
         "passes": 40,
         "replay_share": 0.5,
         "final_rate": 0.3,
-        "multiplier.integral_gain": 0.03,
+        "multiplier.integral_gain": 0.02,
         "ensemble.hidden": (200, 200, 200),
         "ensemble.max_steps": 2000,
     }
@@ -175,7 +204,7 @@ DEFAULT = Preset(
             "ppo.minibatches": 32,
             "multiplier.initial": 0.5,
             "multiplier.proportional_gain": 0.3,
-            "multiplier.integral_gain": 0.015,
+            "multiplier.integral_gain": 0.0065,
             "ensemble.members": 5,
             "ensemble.elites": 3,
             "ensemble.hidden": (64, 64),
@@ -194,7 +223,7 @@ DEFAULT = Preset(
             "ppo.minibatches": 8,
             "multiplier.initial": 0.5,
             "multiplier.proportional_gain": 0.3,
-            "multiplier.integral_gain": 0.007,
+            "multiplier.integral_gain": 0.006,
             "ensemble.members": 8,
             "ensemble.elites": 6,
             "ensemble.hidden": (200, 200, 200, 200),
@@ -206,11 +235,17 @@ DEFAULT = Preset(
         "DoggoGoal": DOGGO,
         "DoggoGoalOpenAI": DOGGO,
         # Rollouts are whole episodes: costs are most likely at their beginning.
-        "RCCar": {"steps": 6_000, "episodes": 3, "carry": 0.0, "horizon": 100},
+        "RCCar": {
+            "steps": 6_000,
+            "episodes": 3,
+            "carry": 0.0,
+            "horizon": 100,
+            **{f"filter.{name}": x for name, x in planning.TASKS["RCCar"].items()},
+        },
     },
     tasks_on={
         "cpu": {
-            "PointGoal": {"beta": 0.7},
+            "PointGoal": {"beta": 0.65},
             "CarGoal": {"learn_first": 1},
             "DoggoGoal": DOGGO_CPU,
             "DoggoGoalOpenAI": DOGGO_CPU,

@@ -10,7 +10,7 @@ from dataclasses import replace
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.model_data import new_ensemble
@@ -30,6 +30,8 @@ class ImaginedEpisodes(eqx.Module):
     states: Tree
     age: Int[Array, " B"]
     """Steps imagined so far; -1 before the first."""
+    costs: trust.EpisodeCosts | None = None
+    """Of whole episodes, if their distribution matters."""
 
 
 class State(eqx.Module):
@@ -74,7 +76,16 @@ def init(config: MBPPOConfig, problem: Problem, key: RandomKey) -> State:
     learner = ppo.init(config.ppo, start, size, problem.actions, k, learner_key)
     ensemble = new_ensemble(config.ensemble, problem, ensemble_key)
     states = model.restore(key, jnp.zeros((config.rollouts, model.record_size)))
-    imagined = ImaginedEpisodes(states, jnp.full(config.rollouts, -1, jnp.int32))
+    costs = None
+    if config.within is not None:
+        if not config.carried and horizon(config, problem) < problem.episode_steps:
+            raise ValueError(
+                f"within={config.within} must go with carry above 0, or with "
+                f"horizon={config.horizon} at least {problem.episode_steps}: it measures whole "
+                f"episodes"
+            )
+        costs = trust.EpisodeCosts.none(config.rollouts, k)
+    imagined = ImaginedEpisodes(states, jnp.full(config.rollouts, -1, jnp.int32), costs)
     return State(learner, ensemble, imagined, trust.CostRatio.none(k), trust.Progress.none(), key)
 
 
@@ -119,7 +130,7 @@ def next_rollouts(
     over = (place >= config.carried) | (before.age < 0) | (before.age >= problem.episode_steps)
     first = (place < config.carried) & (before.age < 0)
     age = jnp.where(first, spread, jnp.where(over, 0, before.age))
-    return ImaginedEpisodes(choose(over, fresh, before.states), age)
+    return ImaginedEpisodes(choose(over, fresh, before.states), age, before.costs)
 
 
 def horizon(config: MBPPOConfig, problem: Problem) -> int:
@@ -139,13 +150,17 @@ def episode_means(
 ) -> tuple[Scalar, Float[Array, " k"]]:
     """Expected reward and costs of an episode of the policy that was imagined."""
     length, many = horizon(config, problem), windows(config, problem)
-    from_past = jnp.arange(config.rollouts) >= config.rollouts - config.replayed
     totals = jnp.concatenate([rollout.returns()[:, None], rollout.cost_returns()], -1)
     survived = ~rollout.terminated.any(0)
-    window = jnp.where(from_past, -1, age // length)
+    window = jnp.where(from_past(config), -1, age // length)
     last_share = (problem.episode_steps - (many - 1) * length) / length
     means = trust.episode_totals(totals, survived, window, many, last_share)
     return means[0], means[1:]
+
+
+def from_past(config: MBPPOConfig) -> Bool[Array, " B"]:
+    """Which rollouts start from past real states: the last ones."""
+    return jnp.arange(config.rollouts) >= config.rollouts - config.replayed
 
 
 def practise(
@@ -171,11 +186,19 @@ def practise(
     # Lines 8 and 10: the multiplier follows the cost of the present policy.
     reward, cost = episode_means(config, problem, rollout, imagined.age)
     limit = jnp.asarray(config.cost_limit, cost.dtype)
-    ratio = state.ratio
+    ratio, costs = state.ratio, imagined.costs
     if config.anchor:
-        seen = ratio.seen(real.cost, real.cost_error, cost, config.episodes, config.ratio_memory)
-        ratio = jax.tree.map(lambda new, old: jnp.where(first, new, old), seen, ratio)
-        estimate = cost * ratio.value(limit)
+        if not config.careful:  # the filter's cost says nothing about the policy's
+            seen = ratio.seen(
+                real.cost, real.cost_error, cost, config.episodes, config.ratio_memory
+            )
+            ratio = jax.tree.map(lambda new, old: jnp.where(first, new, old), seen, ratio)
+        estimate = cost
+        if costs is not None and config.within is not None:
+            began = (imagined.age == 0) & ~from_past(config)
+            costs = costs.seen(rollout.cost_returns(), began, age >= problem.episode_steps)
+            estimate = costs.quantile(config.within, cost)
+        estimate = estimate * ratio.value(limit)
     else:
         estimate = rollout.cost_returns().mean(0)
     batch = to_batch(rollout, real.segments, first)
@@ -205,7 +228,10 @@ def practise(
         "waiting": waiting.astype(jnp.float32),
         "performance_ratio": pr,
     }
-    state = State(learner, state.ensemble, ImaginedEpisodes(end, age), ratio, progress, key)
+    if costs is not None:
+        metrics["imagined_within"] = costs.within(limit)
+    imagined = ImaginedEpisodes(end, age, costs)
+    state = State(learner, state.ensemble, imagined, ratio, progress, key)
     return state, keep, metrics
 
 

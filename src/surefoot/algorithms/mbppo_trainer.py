@@ -3,29 +3,29 @@
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
+from surefoot.algorithms import careful
 from surefoot.algorithms import mbppo_lagrangian as mbppo
 from surefoot.algorithms.algorithm import Algorithm, Preset
 from surefoot.algorithms.collect import Actor, Generators, draw_from
-from surefoot.algorithms.experience import Experience
+from surefoot.algorithms.experience import Experience, joined
 from surefoot.algorithms.mbppo_config import DEFAULT, MBPPOConfig
-from surefoot.algorithms.mbppo_lagrangian import Past, RealBatch, State
+from surefoot.algorithms.mbppo_lagrangian import Past, State
 from surefoot.algorithms.model_data import ModelData, fit_is_finite
 from surefoot.algorithms.on_policy import numpy_policy
 from surefoot.algorithms.phases import Phases
+from surefoot.algorithms.real_batch import episode_statistics, real_batch
 from surefoot.algorithms.seeds import over_seeds, seed_keys
 from surefoot.algorithms.trainer import Planning, Problem
 from surefoot.core.arrays import Metrics, Tree, choose
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved
 from surefoot.learn import multiplier
-from surefoot.learn.actor_critic import Batch
 from surefoot.world import trust
 from surefoot.world.trust import CostRatio
 
@@ -33,7 +33,6 @@ from surefoot.world.trust import CostRatio
 class MBPPOTrainer:
     """See `trainer.Trainer`."""
 
-    rounds = 1
     remedy = (
         "a smaller ensemble.learning_rate or ppo.actor_learning_rate, a shorter horizon, or more "
         "real episodes per epoch"
@@ -41,15 +40,20 @@ class MBPPOTrainer:
 
     def __init__(self, config: MBPPOConfig, problem: Problem):
         self.config, self.problem = config, problem
-        self.round_steps = problem.episode_steps
-        batch = config.episodes * problem.episode_steps
+        self._filter = careful.Filter(config.filter, problem) if config.careful else None
+        steps = problem.episode_steps
+        self.round_steps = careful.round_steps(steps) if config.careful else steps
+        self.rounds = steps // self.round_steps
+        self._batch = batch = config.episodes * steps
         self._epochs = -(-config.steps // batch)
+        self._parts: list[Experience] = []
         many = len(problem.seeds)
         begin = over_seeds(lambda key: mbppo.init(config, problem, key), many)
         self.state: State = begin(seed_keys(problem.seeds))
         self._data = ModelData(
             config.ensemble, problem, self._epochs * batch, config.replay_share > 0
         )
+        self.datasets = {"dataset": self._data.dataset}
         # With a performance ratio, seeds need very different numbers of passes: run in turn, the
         # device works only for those that continue.
         self._pass = over_seeds(
@@ -63,16 +67,29 @@ class MBPPOTrainer:
         self._compiled: Future | None = None
 
     def actor(self, done: int, rngs: Generators) -> Actor:
-        """Line 3: the present policy."""
-        return draw_from(self.policy(), rngs, self.config.episodes, self.round_steps)
+        """Line 3: the present policy, through the safety filter if training is careful."""
+        policy = draw_from(self.policy(), rngs, self.config.episodes, self.round_steps)
+        if self._filter is None:
+            return policy
+        return self._filter.actor(self.planning(), policy, done, done % self._batch == 0)
 
     def learn(self, experience: Experience, done: int, phases: Phases) -> None:
         """Lines 4 to 16: fit the model, then practise."""
         config, many = self.config, len(self.problem.seeds)
-        number = done // experience.steps - 1
+        number = -(-done // self._batch) - 1
+        self._parts.append(experience)
         with phases("fit"):
             self._data.add(experience)
+            if self._filter is not None:
+                count = self._data.dataset.count
+                if done % self._batch and done < config.steps:  # within an epoch
+                    if self._filter.fit_is_due(count):
+                        self._filter.fitted(count)
+                        self.state, _ = self._data.fit(self.state)
+                    return
+                self._filter.fitted(count)
             past = self._past(experience)
+            experience, self._parts = joined(self._parts), []
             self._episodes = episode_statistics(self.problem, experience)
             self._real = real_batch(config, self.problem, experience, self._episodes, number)
             rate = jnp.float32(1 - (1 - config.final_rate) * number / max(1, self._epochs - 1))
@@ -126,16 +143,26 @@ class MBPPOTrainer:
         self._data.dataset.end_epoch()
         first, last, seen = self._first, self._last, self._episodes
         limit = jnp.asarray(self.config.cost_limit, jnp.float32)
+        filtered: dict[str, np.ndarray] = {}
+        if self._filter is not None:
+            filtered["interventions"] = self._filter.interventions(seen.steps)
         cost_mismatch = trust.mismatched(seen.cost, seen.cost_error, first["imagined_cost"], limit)
         reward = first["imagined_reward"]
         larger = np.maximum(np.abs(seen.reward), np.abs(reward))
         reward_mismatch = np.asarray(
             trust.mismatched(seen.reward, seen.reward_error, reward, larger)
         )
+        if self._filter is not None:
+            # The filter lowers cost and reward: only a cost above the imagined one is a mistake.
+            cost_mismatch = cost_mismatch & (seen.cost > first["imagined_cost"])
+            reward_mismatch = np.zeros_like(reward_mismatch)
         if self.config.adapt_passes:
             self._budget = trust.next_passes(self._budget, reward_mismatch, self.config.passes)
         price = jax.vmap(partial(multiplier.value, self.config.multiplier))
+        share = {} if self.config.within is None else {"imagined_within": last["imagined_within"]}
         return {
+            **share,
+            **filtered,
             "imagined_reward_before": reward,
             "imagined_cost_before": first["imagined_cost"],
             "imagined_reward": last["imagined_reward"],
@@ -171,7 +198,7 @@ class MBPPOTrainer:
             lambda learner, obs, key: learner.sample(obs, key),
             lambda learner, obs, key: learner.mode(obs),
             lambda learner, obs, key: learner.critics(learner.scaled(obs))[..., 0],
-            None,
+            self.config.filter if self.config.careful else None,
             self.config.horizon,
         )
 
@@ -184,80 +211,8 @@ class MBPPOTrainer:
         self._budget = saved.like("passes", self._budget)
         if data:
             self._data.dataset.restore(saved.part("dataset"), steps)
-
-
-class EpisodeStatistics(NamedTuple):
-    """Means over the episodes of the last real batch, with standard errors, for all seeds."""
-
-    reward: Float[np.ndarray, " S"]
-    reward_error: Float[np.ndarray, " S"]
-    cost: Float[np.ndarray, "S k"]
-    cost_error: Float[np.ndarray, "S k"]
-
-
-def episode_statistics(problem: Problem, experience: Experience) -> EpisodeStatistics:
-    """Statistics of the finished episodes; without any, of the mean step, which says little."""
-    rows = []
-    for s, episodes in enumerate(experience.episodes):
-        if len(episodes.cost):
-            values = np.concatenate([episodes.reward[:, None], episodes.cost], 1)
-            spread = values.std(0, ddof=1) if len(values) > 1 else np.abs(values[0])
-            rows.append((values.mean(0), spread / np.sqrt(len(values))))
-        else:
-            step = np.concatenate([experience.reward[s, ..., None], experience.cost[s]], -1)
-            guess = step.mean((0, 1)) * problem.episode_steps
-            rows.append((guess, np.abs(guess)))
-    mean, error = np.asarray(rows, np.float32).swapaxes(0, 1)
-    return EpisodeStatistics(mean[:, 0], error[:, 0], mean[:, 1:], error[:, 1:])
-
-
-def real_batch(
-    config: MBPPOConfig,
-    problem: Problem,
-    experience: Experience,
-    seen: EpisodeStatistics,
-    number: int,
-) -> RealBatch:
-    """The real batch of epoch `number`, of all seeds."""
-    width = round(config.real_share * config.rollouts)
-    length = mbppo.horizon(config, problem)
-    segments = None
-    if width:
-        parts = [
-            _segments(experience, s, length, width, np.random.default_rng([seed, 2, number]))
-            for s, seed in enumerate(experience.seeds)
-        ]
-        segments = jax.tree.map(lambda *x: np.stack(x), *parts)
-    return RealBatch(seen.cost, seen.cost_error, segments)  # type: ignore[arg-type]
-
-
-def _segments(
-    experience: Experience, s: int, horizon: int, width: int, rng: np.random.Generator
-) -> Batch:
-    """`width` random segments of one seed that do not cross the end of an episode."""
-    steps = experience.reward.shape[1]
-    ends = np.cumsum(np.pad(experience.ended[s], ((1, 0), (0, 0))), 0)
-    clear = ends[horizon - 1 : -1] - ends[: steps - horizon + 1] == 0
-    start, column = np.nonzero(clear)
-    fits = len(start) > 0
-    if not fits:  # any will do: they have no weight
-        start, column = np.zeros(1, int), np.zeros(1, int)
-    pick = rng.integers(0, len(start), width)
-    t = start[pick][None] + np.arange(horizon)[:, None]
-    c = np.broadcast_to(column[pick][None], t.shape)
-    take: Tree = lambda x: x[s][t, c]
-    ended: Tree = np.broadcast_to(np.arange(horizon)[:, None] == horizon - 1, t.shape)
-    weight: Tree = np.full(t.shape, fits, np.float32)
-    return Batch(
-        obs=take(experience.obs),
-        action=take(experience.action),
-        reward=take(experience.reward),
-        cost=take(experience.cost),
-        next_obs=take(experience.next_obs)[-1:],
-        terminated=take(experience.terminated),
-        ended=ended,
-        weight=weight,
-    )
+        if self._filter is not None:
+            self._filter.fitted(self._data.dataset.count)
 
 
 def _compile_aside(jitted: jax.stages.Wrapped, *args: Tree) -> Future:
@@ -279,6 +234,19 @@ def _warning(row: Mapping[str, float]) -> str | None:
     return f"{compared} for the same policy: the model misjudges the {' and the '.join(wrong)}"
 
 
+def _imagined(row: Mapping[str, float]) -> str:
+    """Reward and cost, and with a target for it the share of episodes within the limit."""
+    share = row["imagined_within"]
+    text = f"{row['imagined_reward']:.1f}/{row['imagined_cost']:.1f}"
+    return text if share != share else f"{text} {share:.0%} within"
+
+
+def _passes(row: Mapping[str, float]) -> str:
+    """Passes of practice, and the share of the steps at which the safety filter stepped in."""
+    share = row["interventions"]
+    return f"{row['passes']:.0f}" + ("" if share != share else f"  filter {share:.1%}")
+
+
 def _summary(config: MBPPOConfig) -> str:
     model = config.ensemble
     return (
@@ -298,11 +266,12 @@ ALGORITHM = Algorithm(
     uses_model=True,
     keeps_limit=lambda config: config.constrained,
     columns={
-        "imagined": "{imagined_reward:.1f}/{imagined_cost:.1f}",
+        "imagined": _imagined,
         "lambda": lambda row: f"{row['lambda']:.3f}{' waits' if row['waiting'] else ''}",
         "model error": "{model_error:.4f}",
-        "passes": "{passes:.0f}",
+        "passes": _passes,
     },
+    acts=lambda config: "filter" if config.careful else None,
     summary=_summary,
     warning=_warning,
 )

@@ -45,7 +45,13 @@ class ModelData:
     ):
         """`with_records` also stores the records before each step, as `records`."""
         model, actions, many = problem.task_model, problem.actions, len(problem.seeds)
-        self.dataset = Dataset(capacity, many)
+        sizes = {
+            "inputs": model.feature_size + actions.size,
+            "targets": model.target_size + model.binary_size,
+            **({"records": model.record_size} if with_records else {}),
+        }
+        row = {name: np.zeros(size, np.float32) for name, size in sizes.items()}
+        self.dataset = Dataset(capacity, many, row)
         self._with_records = with_records
         self._rows = over_seeds(lambda steps: training_rows(model, actions, **steps), many)
 
@@ -69,8 +75,9 @@ class ModelData:
             "reward": experience.reward,
             "cost": experience.cost,
             "terminated": experience.terminated,
+            "failed": experience.failed,
         }
-        steps = {name: flatten_steps(x) for name, x in steps.items()}
+        steps = {name: flatten_steps(x) for name, x in steps.items() if x is not None}
         records = {"records": steps["before"]} if self._with_records else {}
         self.dataset.add({**self._rows(steps), **records})
 

@@ -104,7 +104,15 @@ class Updates:
     def __init__(self, config: OffPolicyConfig, problem: Problem):
         check_actions(problem.actions)
         self._config, self._problem, many = config, problem, len(problem.seeds)
-        self.replay = Dataset(min(config.replay, config.whole_rounds), many)
+        seen = np.zeros(problem.observation_size, np.float32)
+        row = {
+            "obs": seen,
+            "action": np.zeros(problem.actions.size, np.float32),
+            "reward": np.zeros((), np.float32),
+            "next_obs": seen,
+            "terminated": np.zeros((), bool),
+        }
+        self.replay = Dataset(min(config.replay, config.whole_rounds), many, row, config.replay)
         self._improve = over_seeds(
             lambda *args: improve(config.sac, config.updates, *args), many, shared=(2,)
         )
@@ -114,7 +122,7 @@ class Updates:
 
     def begins(self, done: int) -> bool:
         """Whether actions are still random after `done` steps."""
-        return done < self._config.random_steps
+        return self.replay.inherited + done < self._config.random_steps
 
     def random_actor(self, rngs: Generators) -> Actor:
         return draw_uniformly(self._problem.actions, rngs, self._problem.environments)

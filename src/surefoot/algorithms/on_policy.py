@@ -14,8 +14,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from surefoot.algorithms.algorithm import Algorithm, CostLimit, Overrides, Preset, Shape, Steps
+from surefoot.algorithms.algorithm import (
+    Algorithm,
+    CostLimit,
+    Overrides,
+    Preset,
+    Shape,
+    Steps,
+    Within,
+)
 from surefoot.algorithms.collect import Actor, Generators, draw_from
+from surefoot.algorithms.dataset import Dataset
 from surefoot.algorithms.experience import Experience
 from surefoot.algorithms.phases import Phases
 from surefoot.algorithms.seeds import over_seeds, seed_keys
@@ -41,7 +50,7 @@ class Measured(eqx.Module):
     """Means over the episodes that ended last."""
 
     cost: Float[Array, " k"]
-    """Undiscounted cost of an episode; NaN before the first one has ended."""
+    """Undiscounted cost of an episode, or its quantile; NaN before the first one has ended."""
     length: Scalar
     """Steps of an episode."""
 
@@ -54,6 +63,9 @@ class OnPolicyConfig:
     """Real steps in all."""
     cost_limit: CostLimit = ()
     """Limit on the undiscounted cost of an episode, one per constraint."""
+    within: Within = None
+    """Target share of episodes within the limit: this quantile of the episode cost is limited
+    instead of its mean, such as 0.95."""
     steps_per_epoch: Steps = 30_000
     """Real steps per update."""
     observation: str = "paper"
@@ -122,6 +134,7 @@ class OnPolicy(Generic[C]):
         begin = over_seeds(lambda key: self.init(config, problem, key), many)
         self._update = over_seeds(lambda *args: self.update(config, *args), many)
         self.state = begin(seed_keys(problem.seeds))
+        self.datasets: dict[str, Dataset] = {}
         self._metrics: Metrics = {}
         self._measured = Measured(
             np.full((many, problem.constraints), np.nan, np.float32),  # type: ignore[arg-type]
@@ -133,7 +146,7 @@ class OnPolicy(Generic[C]):
 
     def learn(self, experience: Experience, done: int, phases: Phases) -> None:
         with phases("update"):
-            self._measured = measure(experience, self._measured)
+            self._measured = measure(experience, self._measured, self.config.within)
             measured = estimate(experience, self._measured)
             self.state, self._metrics = jax.block_until_ready(
                 self._update(self.state, to_batch(experience), measured)
@@ -190,12 +203,18 @@ def to_batch(experience: Experience) -> Batch:
     )
 
 
-def measure(experience: Experience, before: Measured) -> Measured:
-    """Means over the episodes that ended; seeds without any keep the previous means."""
+def measure(experience: Experience, before: Measured, within: float | None = None) -> Measured:
+    """Means over the episodes that ended; seeds without any keep the previous means.
+
+    With `within`, the cost is that quantile of the episodes' costs.
+    """
     cost, length = np.array(before.cost), np.array(before.length)
     for s, episodes in enumerate(experience.episodes):
         if len(episodes.cost):
-            cost[s], length[s] = episodes.mean_cost(), episodes.length.mean()
+            length[s] = episodes.length.mean()
+            cost[s] = (
+                episodes.mean_cost() if within is None else np.quantile(episodes.cost, within, 0)
+            )
     return Measured(cost, length)  # type: ignore[arg-type]
 
 

@@ -2,12 +2,13 @@
 
 import time
 from dataclasses import replace
-from typing import Literal, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
+from surefoot.algorithms.algorithm import Mode
 from surefoot.algorithms.collect import Actor, Now
 from surefoot.algorithms.seeds import over_seeds
 from surefoot.algorithms.trainer import Planning, Problem
@@ -18,22 +19,27 @@ from surefoot.world.ensemble import Ensemble
 from surefoot.world.imagination import LearnedWorld, Policy
 from surefoot.world.model import State
 from surefoot.world.planner import Plan, PlannerConfig
+from surefoot.world.steering import make_plan
 
-Mode = Literal["look-ahead", "filter"]
-MODES: tuple[Mode, ...] = ("look-ahead", "filter")
+MODES: tuple[Mode, ...] = get_args(Mode)
 DEFAULT = PlannerConfig(kind="cem", horizon=6, hold=5, samples=60, iterations=4, particles=1)
 """Few lasting actions per plan, and the best plans alike. With single steps, as in safe-LOOP's own
 settings, plans are little more than the mean of the safe ones."""
 LEARNED_COST_THRESHOLD = 0.2
 """Costs that are learned are never exactly 0."""
-TASKS = {"RCCar": {"horizon": 5, "hold": 3}}
+TASKS: dict[str, dict[str, Any]] = {"RCCar": {"horizon": 5, "hold": 3}}
 """Overrides by task: a drifting car needs shorter plans with finer steering."""
+
+
+STEER = {"kind": "steer", "horizon": 20, "hold": 1}
+STEERED: dict[str, dict[str, Any]] = {"DoggoGoal": STEER, "DoggoGoalOpenAI": STEER}
+"""Tasks whose robots have too many actions to search; the model must be `ego`."""
 
 
 def default_planner(task: str, known_cost: bool) -> PlannerConfig:
     """The planner of a run whose algorithm does not plan."""
     threshold = 0.0 if known_cost else LEARNED_COST_THRESHOLD
-    return replace(DEFAULT, cost_threshold=threshold, **TASKS.get(task, {}))
+    return replace(DEFAULT, cost_threshold=threshold, **TASKS.get(task, STEERED.get(task, {})))
 
 
 Learned = tuple[Ensemble, Tree]
@@ -73,16 +79,29 @@ class PlannedActor:
         check_choice("plan", mode, MODES)
         self._config, self._problem, self._planning = config, problem, planning
         self._act = planning.mode if greedy else planning.act
-        self._learned = planning.ensemble, planning.learner
-        self._mode, self._policy, self._keys = mode, policy, keys
+        self._mode = mode
         begin = np.asarray(planner.initial_mean(config, problem.actions, problem.environments))
         self._begin = np.broadcast_to(begin, (len(keys), *begin.shape))
-        self._mean: np.ndarray = self._begin
+        self.renew(planning, policy, keys)
         self._plan = over_seeds(self._plan_one, len(keys), shared=(2,))
         self._risk = over_seeds(self._risk_one, len(keys), shared=(2,))
-        self._steps = self._followed = self._safe = self._plans = 0
+        self._steps = self._safe = self._plans = 0
+        self.followed = np.zeros(len(keys), int)
+        """Steps of each seed at which a plan was followed."""
         self._seconds = 0.0
         self._compiled: set[int] = set()
+
+    def renew(
+        self, planning: Planning, policy: Actor, keys: Key[Array, " S"], begins: bool = True
+    ) -> None:
+        """Take what was learned since, without compiling again; `begins` drops plans in progress.
+
+        `planning` must have the same functions.
+        """
+        self._learned = planning.ensemble, planning.learner
+        self._policy, self._keys = policy, keys
+        if begins:
+            self._mean: np.ndarray = self._begin
 
     def __call__(self, now: Now) -> np.ndarray:
         """Actions [S, n, A]."""
@@ -104,8 +123,8 @@ class PlannedActor:
         """What planning amounted to so far."""
         share = lambda part, whole: part / whole if whole else None
         return PlanReport(
-            share(self._followed, self._steps),
-            share(self._safe, self._followed),
+            share(int(self.followed.sum()), self._steps),
+            share(self._safe, int(self.followed.sum())),
             share(self._plans, self._seconds),
         )
 
@@ -116,7 +135,7 @@ class PlannedActor:
     def _follow(self, plan: Plan, where: Bool[np.ndarray, "S n"], action: Tree) -> np.ndarray:
         """The plan's actions `where` it is followed, elsewhere `action`."""
         self._steps += where.size
-        self._followed += int(where.sum())
+        self.followed += where.sum(1)
         self._safe += int((where & plan.safe).sum())
         # A plan that is not followed is no warm start for the next one.
         self._mean = np.where(where[..., None, None], plan.mean, self._begin)
@@ -156,7 +175,7 @@ class PlannedActor:
         """The plans of one seed."""
         value = lambda obs, key: self._planning.value(learned[1], obs, key)
         world, states, act, key = self._imagined(learned, key, t, records)
-        return planner.plan(self._config, world, states, mean, act, value, key)
+        return make_plan(self._config, world, states, mean, act, value, key)
 
     def _risk_one(
         self, learned: Learned, key: RandomKey, t: Array, records: Array, action: Array

@@ -67,6 +67,11 @@ def _check_constrained(config: PPOLagrangianConfig) -> None:
 def _check_unconstrained(config: PPOLagrangianConfig) -> None:
     if config.constrained:
         raise ValueError("constrained=True contradicts algorithm='ppo'; use ppo-lagrangian")
+    if config.within is not None:
+        raise ValueError(
+            f"within={config.within} contradicts algorithm='ppo', which keeps no limit (did you "
+            f"mean ppo-lagrangian?)"
+        )
     if config.multiplier != PPOLagrangianConfig().multiplier:
         raise ValueError(
             f"multiplier.kind={config.multiplier.kind!r} contradicts algorithm='ppo', which has no "

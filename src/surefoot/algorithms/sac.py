@@ -44,6 +44,7 @@ class SACTrainer:
         )
         self.state: SACState = begin(seed_keys(problem.seeds))
         self._policy = squashed_policy(self.state.learner, problem.actions)
+        self.datasets = {"replay": self._updates.replay}
 
     def actor(self, done: int, rngs: Generators) -> Actor:
         if self._updates.begins(done):

@@ -135,6 +135,7 @@ class SafeLoopTrainer:
         self._data = ModelData(config.ensemble, problem, config.whole_rounds)
         begin = over_seeds(lambda key: init(config, problem, key), many)
         self.state: State = begin(seed_keys(problem.seeds))
+        self.datasets = {"replay": self._updates.replay, "dataset": self._data.dataset}
         guide = self.planning()
         self._decide = over_seeds(lambda *args: decide(config, problem, guide, *args), many)
         self._plans: list[Metrics] = []
@@ -265,7 +266,7 @@ ALGORITHM = Algorithm(
     environments=lambda config, episode_steps: config.environments,
     presets={"default": DEFAULT, "paper": PAPER},
     uses_model=True,
-    plans=True,
+    acts=lambda config: "look-ahead",
     columns={
         "planned": "{planned_value:.1f}/{planned_cost:.1f}",
         "safe plans": "{safe_plans:.0%}",

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from surefoot.algorithms.collect import Actor, Generators
+from surefoot.algorithms.dataset import Dataset
 from surefoot.algorithms.experience import Experience
 from surefoot.algorithms.phases import Phases
 from surefoot.core.arrays import RandomKey, Tree
@@ -86,6 +87,8 @@ class Trainer(Protocol):
     """Steps of each environment per round."""
     remedy: str
     """What to try if numbers become NaN."""
+    datasets: dict[str, Dataset]
+    """Datasets of real steps, by their names in a snapshot."""
 
     def actor(self, done: int, rngs: Generators) -> Actor:
         """What acts in the next round, after `done` real steps; `rngs` has a generator per seed."""

@@ -10,14 +10,16 @@ import numpy as np
 
 from surefoot.benchmark import timing
 from surefoot.benchmark.timing import Row, ask_python, fastest
-from surefoot.envs.task import find_task, make
+from surefoot.envs.task import FAMILY, FAMILY_ROBOTS, find_task, make
 
+FAMILY_NAMES = {f"{r}{t}{k}" for r in FAMILY_ROBOTS for t, n in FAMILY.items() for k in range(n)}
 CALLS = 8
 """Steps that are timed together."""
-# Names in safety-gymnasium; without vases and with 15 hazards they are the paper's task.
-REFERENCE_IDS = {"PointGoal": "Point", "CarGoal": "Car", "DoggoGoal": "Doggo"}
+# In safety-gymnasium. Without vases and with 15 hazards, level 2 is the paper's task.
+PAPER_TASKS = {"PointGoal": "PointGoal2", "CarGoal": "CarGoal2", "DoggoGoal": "DoggoGoal2"}
 
-# Runs under the reference's Python. Prints one JSON object: seconds per step and per reset.
+# Runs under the reference's Python. Prints one JSON object: seconds per step and per reset, and the
+# mean length of random episodes if they end before their limit, as Ant's do.
 REFERENCE_SCRIPT = """
 import json, sys, time
 import safety_gymnasium
@@ -27,23 +29,35 @@ def init(self, config, _init=GoalLevel2.__init__):
     self.hazards.num = 15
     self.vases.num, self.vases.is_lidar_observed, self.vases.is_constrained = 0, False, False
     self.num_steps = 750
-GoalLevel2.__init__ = init
-env = safety_gymnasium.make('Safety' + sys.argv[1] + 'Goal2-v0')
+if sys.argv[3] == 'paper':
+    GoalLevel2.__init__ = init
+env = safety_gymnasium.make('Safety' + sys.argv[1] + '-v0')
 env.reset(seed=0)
-n = int(sys.argv[2])
-actions = [env.action_space.sample() for _ in range(n)]
-def best(calls):
-    times = []
-    for call in calls:
-        t = time.perf_counter()
-        call()
-        times.append(time.perf_counter() - t)
-    return min(times)
-def steps(part):
-    for a in part:
-        env.step(a)
-step = best([lambda i=i: steps(actions[i:i + 100]) for i in range(0, n, 100)]) / 100
-print(json.dumps({'step': step, 'reset': best([env.reset] * 3)}))
+env.action_space.seed(0)
+chunk, times, resets, lengths, length = 25, [], [], [], 0
+def reset():
+    t = time.perf_counter()
+    env.reset()
+    resets.append(time.perf_counter() - t)
+for i in range(int(sys.argv[2]) // chunk):
+    actions = [env.action_space.sample() for _ in range(chunk)]
+    t = time.perf_counter()
+    for k, action in enumerate(actions):
+        ended = env.step(action)[3]
+        if ended:
+            break
+    times.append((time.perf_counter() - t) / (k + 1))
+    length += k + 1
+    if ended:
+        lengths.append(length)
+        length = 0
+        if len(lengths) == 8:
+            break
+        reset()
+while len(resets) < 3:
+    reset()
+mean = sum(lengths) / len(lengths) if lengths else None
+print(json.dumps({'step': min(times), 'reset': min(resets), 'length': mean}))
 """
 
 GYMNASIUM_SCRIPT = """
@@ -105,7 +119,8 @@ def benchmark(
     for name in tasks:
         find_task(name)  # report unknown names before the first measurement
     for name in tasks:
-        base = _time_reference(name, reference) if reference and name in REFERENCE_IDS else {}
+        known = name in PAPER_TASKS or name in FAMILY_NAMES
+        base = _time_reference(name, reference) if reference and known else {}
         theirs = name.replace("Velocity", "-v5") if with_gymnasium and "Velocity" in name else ""
         others = {n: _time_gymnasium(theirs, n) for n in num_envs if theirs}
         for n, t in product(num_envs, threads):
@@ -133,10 +148,11 @@ def _time_gymnasium(name: str, num_envs: int) -> dict[str, float]:
 def _time_reference(task: str, python: str) -> dict[str, float]:
     """Steps per second of the reference, without and with the resets between episodes."""
     needs = "Python 3.10 with safety-gymnasium installed"
-    words = [REFERENCE_IDS[task], "700"]
+    words = [PAPER_TASKS.get(task, task), "700", "paper" if task in PAPER_TASKS else "stock"]
     seconds = ask_python(python, "safety-gymnasium", needs, REFERENCE_SCRIPT, words)
-    steps = find_task(task).options.max_episode_steps
+    steps = seconds["length"] or find_task(task).options.max_episode_steps
     return {
         "reference_steps_per_second": 1 / seconds["step"],
         "reference_with_resets": steps / (steps * seconds["step"] + seconds["reset"]),
+        "reference_episode_steps": steps,
     }

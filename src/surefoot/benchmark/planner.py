@@ -1,11 +1,14 @@
 """How fast planning is, and how long a run would take in which every step is planned."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import jax
 from jaxtyping import Array, Float, Key
 
+from surefoot.algorithms import mbppo_lagrangian as mbppo
+from surefoot.algorithms.mbppo_lagrangian import State
 from surefoot.algorithms.safe_loop import SafeLoopConfig
+from surefoot.algorithms.trainer import Problem
 from surefoot.benchmark.imagination import describe_model
 from surefoot.benchmark.timing import Row, fastest
 from surefoot.core.config import to_dict
@@ -18,6 +21,7 @@ from surefoot.world.ensemble import Ensemble
 from surefoot.world.imagination import LearnedWorld
 from surefoot.world.model import TaskModel
 from surefoot.world.planner import Plan
+from surefoot.world.steering import make_plan
 
 TASK = "PointGoal"
 NUM_ENVS = {"cpu": (1, 4), "gpu": (1, 13, 104, 832)}
@@ -27,8 +31,10 @@ PAPER_SECONDS = 183_156
 """What the paper's safe-LOOP took for so many steps."""
 
 
-def benchmark(num_envs: tuple[int, ...] | None = None) -> Iterator[Row]:
+def benchmark(num_envs: tuple[int, ...] | None = None, task: str | None = None) -> Iterator[Row]:
     """Plans per second of safe-LOOP with the paper's settings, for so many environments at once.
+
+    With a `task`, those of the safety filter in MBPPO-Lagrangian's default preset.
 
     One compiled call plans a step of all of them: the policy's proposals, all iterations through
     all elites, terminal values. Networks are untrained, which costs the same. Compiling is not
@@ -39,6 +45,9 @@ def benchmark(num_envs: tuple[int, ...] | None = None) -> Iterator[Row]:
     for n in chosen:
         if not 1 <= n <= MOST_ENVS:
             raise ValueError(f"num_envs={n} must be from 1 to {MOST_ENVS:,}")
+    if task is not None:
+        yield from filter_benchmark(task, chosen)
+        return
     setup = new_setup(TASK, "safe-loop", "paper", jax.default_backend(), [0], None, {}, {})
     config, problem = setup.config, setup.problem(setup.make_envs(1), 1)
     for n in chosen:
@@ -53,6 +62,41 @@ def benchmark(num_envs: tuple[int, ...] | None = None) -> Iterator[Row]:
             "seconds": STEPS / per_second,
             "paper_seconds": PAPER_SECONDS,
             "ratio": PAPER_SECONDS * per_second / STEPS,
+        }
+
+
+def filter_benchmark(task: str, num_envs: Iterable[int]) -> Iterator[Row]:
+    """Plans per second of the safety filter of a task, with untrained networks."""
+    setup = new_setup(task, "mbppo-lagrangian", "default", jax.default_backend(), [0], None, {}, {})
+    config, env = setup.config, setup.make_envs(1)
+    for n in num_envs:
+        problem = setup.problem(env, n)
+        learned = jax.jit(lambda key, problem=problem: mbppo.init(config, problem, key))
+        state, model = learned(jax.random.key(0)), problem.task_model
+        records = model.initial_records(jax.random.key(2), n)
+        if records is None:
+            raise ValueError(f"task={task!r} must know its initial states to be benchmarked")
+        mean = planner.initial_mean(config.filter, problem.actions, n)
+
+        @jax.jit
+        def plan(
+            state: State, records: Float[Array, "n R"], mean: Float[Array, "n H A"],
+            key: Key[Array, ""], problem: Problem = problem,
+        ) -> Plan:  # fmt: skip
+            restore_key, plan_key = jax.random.split(key)
+            states = problem.task_model.restore(restore_key, records)
+            learner, world = state.learner, problem.world(state.ensemble)
+            value = lambda obs, key: learner.critics(learner.scaled(obs))[..., 0]
+            return make_plan(config.filter, world, states, mean, learner.sample, value, plan_key)
+
+        args = state, records, mean, jax.random.key(1)
+        seconds = fastest(lambda plan=plan, args=args: jax.block_until_ready(plan(*args)))
+        yield {
+            **describe_model(task, config),
+            "planner": to_dict(config.filter),
+            "weights": "untrained",
+            "num_envs": n,
+            "plans_per_second": n / seconds,
         }
 
 

@@ -10,6 +10,7 @@ COMMANDS = {
     "show": ("runs:show", "show a run and check its files"),
     "evaluate": ("runs:evaluate", "evaluate a run on fresh episodes"),
     "compare": ("report:compare", "compare runs: statistics, figures and a page"),
+    "report": ("report:report", "write a page about one run"),
     "reproduce": ("reproduce:reproduce", "run an experiment and write its page"),
     "diagnose": ("diagnose:diagnose", "check a run's learned model on real episodes"),
     "export": ("runs:export", "write a run's policy to a file that needs only numpy"),

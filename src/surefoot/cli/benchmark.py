@@ -173,25 +173,31 @@ def benchmark_imagination(task: str = "PointGoal", json_: Json = False) -> None:
     emit(json_, row, [line.format(**row, size=size) for line in lines])
 
 
-def benchmark_planner(num_envs: tuple[int, ...] = (), json_: Json = False) -> None:
+def benchmark_planner(
+    num_envs: tuple[int, ...] = (), task: str | None = None, json_: Json = False
+) -> None:
     """Planned steps per second on PointGoal with the paper's settings; networks are untrained.
 
     Args:
         num_envs: Numbers of environments; as suits the device if none is given.
+        task: Measure the safety filter of this task instead, as --careful and --plan filter use it.
     """
     from surefoot.benchmark.planner import benchmark
 
     def line(row: "Values", first: bool) -> str:
+        steers = row["planner"]["kind"] == "steer"
+        plans = "{planner[directions]} directions" if steers else "{planner[samples]} samples"
+        rounds = "" if steers else ", {planner[iterations]} iterations"
         head = (
             "{task}, {model} model of {members} untrained networks ({size}), {elites} elites; "
-            "horizon {planner[horizon]}, {planner[samples]} samples, {planner[particles]} "
-            "particles, {planner[iterations]} iterations; on {device}\n"
-        )
-        text = (
-            "{num_envs:>4} envs  {plans_per_second:>9,.1f} plans/s  {steps:,} steps in "
-            "{seconds:,.0f} s (paper {paper_seconds:,} s, {ratio:.1f}x)"
-        )
+            "horizon {planner[horizon]}, " + plans + ", {planner[particles]} particles" + rounds
+        ) + "; on {device}\n"
+        text = "{num_envs:>4} envs  {plans_per_second:>9,.1f} plans/s"
+        if "ratio" in row:
+            text += (
+                "  {steps:,} steps in {seconds:,.0f} s (paper {paper_seconds:,} s, {ratio:.1f}x)"
+            )
         size = "-".join(map(str, row["hidden"]))
         return (head + text if first else text).format(**row, size=size)
 
-    _report(benchmark(num_envs), json_, line)
+    _report(benchmark(num_envs, task), json_, line)

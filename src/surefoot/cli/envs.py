@@ -1,7 +1,7 @@
 """The commands about environments: envs, watch and parity."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import tyro
 from rich.table import Table
@@ -12,21 +12,42 @@ from surefoot.cli.output import Json, emit, err, out
 
 def envs(json_: Json = False) -> None:
     """List the tasks with their sizes and options."""
+    from surefoot.envs.family.tasks import describe_families
     from surefoot.envs.task import TASKS, describe
 
-    rows = [describe(TASKS[name]) for name in TASKS]
+    families = describe_families()
+    members = {name for family in families for name in family["observations"]}
+    rows = [describe(TASKS[name]) for name in TASKS if name not in members]
     if json_:
-        emit(True, rows, ())
+        emit(True, rows + families, ())
         return
     for row in rows:
         sizes = ", ".join(f"{name} {size}" for name, size in row["observations"].items())
         limits = ", ".join(f"{name} (limit {x:g})" for name, x in row["cost_limits"].items())
         out.print(f"\n[bold]{row['name']}[/]  ({row['id']})\n  {row['summary']}")
         out.print(f"  observations: {sizes}; actions: {row['actions']}; costs: {limits}")
-        table = Table("option", "default", "meaning", box=None, pad_edge=False, padding=(0, 2))
-        for option in row["options"]:
-            table.add_row(option["name"], str(option["default"]), option["help"])
+        out.print(_options(row["options"]))
+    for row in families:
+        names = [f"{robot}{row['name']}" for robot in row["robots"]]
+        levels = ", ".join(map(str, row["levels"]))
+        out.print(f"\n[bold]{', '.join(names)}[/]  with level {levels}, such as {names[0]}0")
+        costs = [f"{n}: {', '.join(x) or 'none'}" for n, x in row["costs"].items()]
+        out.print(f"  {row['summary']}\n  costs by level: {'; '.join(costs)} (limit 25 on any)")
+        table = Table("observations", *names, box=None, pad_edge=False, padding=(0, 2))
+        for level in row["levels"]:
+            sizes = [str(row["observations"][f"{name}{level}"]) for name in names]
+            table.add_row(f"  level {level}", *sizes)
+        table.add_row("  actions", *(str(n) for n in row["actions"].values()))
         out.print(table)
+    out.print("\nOptions of all tasks with levels, with the values of the last one:")
+    out.print(_options(families[-1]["options"]))
+
+
+def _options(options: list[dict[str, Any]]) -> Table:
+    table = Table("option", "default", "meaning", box=None, pad_edge=False, padding=(0, 2))
+    for option in options:
+        table.add_row(option["name"], str(option["default"]), option["help"])
+    return table
 
 
 def parity(files: Positional[tuple[Path, ...]], json_: Json = False) -> int:
@@ -51,7 +72,7 @@ def watch(
     what: Positional[str],
     out_: Annotated[Path, tyro.conf.arg(name="out")] = Path("clip.mp4"),
     policy: Literal["random", "still"] = "random",
-    which: int = 0,
+    which: tuple[int, ...] = (0,),
     plan: Literal["look-ahead", "filter"] | None = None,
     view: Literal["top", "camera"] = "top",
     steps: int | None = None,
@@ -59,6 +80,7 @@ def watch(
     every: int = 2,
     size: int = 640,
     cost_limit: float | None = None,
+    beside: bool = False,
 ) -> None:
     """Film one episode of a task or of a run.
 
@@ -66,7 +88,7 @@ def watch(
         what: A task (see surefoot train), or a run's folder, whose policy then acts.
         out_: The clip's file: .mp4 or .gif.
         policy: What acts if no run does.
-        which: Which of the run's seeds acts, counted from 0.
+        which: Which of the run's seeds act, counted from 0; several are shown in a grid.
         plan: Plan on top of the run's policy, as in evaluate; safe-loop runs look ahead anyway.
         view: top is drawn from above (velocity tasks: from the side) and needs no OpenGL; camera
             is MuJoCo's and does.
@@ -75,11 +97,12 @@ def watch(
         every: Film every n-th step.
         size: Width of the picture in pixels.
         cost_limit: Limit shown beside the running cost.
+        beside: Show the policy without the plan beside it.
     """
     if Path(what).is_dir():
-        from surefoot.use.film import film_run
+        from surefoot.use.film import film as film_run
 
-        path = film_run(what, which, out_, view, steps, seed, every, size, plan)
+        path = film_run(what, out_, which, view, steps, seed, every, size, plan, beside)
     elif plan is not None:
         raise ValueError(f"--plan {plan} needs a run with a model: {what!r} is not a run's folder")
     else:

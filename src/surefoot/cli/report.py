@@ -1,4 +1,4 @@
-"""The command that reports on runs: compare."""
+"""The commands that report on runs: compare and report."""
 
 import json
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import tyro
 from rich.markup import escape
 from tyro.conf import Positional
 
-from surefoot.cli.output import Json, emit, err
+from surefoot.cli.output import Json, Run, emit, err, out
 
 
 def compare(
@@ -34,6 +34,30 @@ def compare(
         err.print(f"[red]left out:[/] {escape(problem)}")
     emit(json_, summary, [*_lines(summary["groups"]), f"page: {page}"])
     return 1 if summary["left_out"] else 0
+
+
+def report(
+    run: Run,
+    out_: Annotated[Path | None, tyro.conf.arg(name="out")] = None,
+    diagnose: bool = False,
+    film: bool = False,
+) -> None:
+    """Write one HTML page about a run: curves, evaluation, model diagnosis, clip and settings.
+
+    Args:
+        out_: The page; report.html in the run's folder if not given.
+        diagnose: Diagnose the learned model first, on fresh real episodes.
+        film: Film an episode first, as clip.gif.
+    """
+    from surefoot import api
+
+    if diagnose:
+        api.diagnose(run)
+    if film:
+        from surefoot.use.film import film as film_run
+
+        film_run(run, run / "clip.gif", size=360, every=4)
+    out.print(f"page: {api.write_report(run, out_)}", markup=False)
 
 
 def _lines(rows: list[dict[str, Any]]) -> Iterator[str]:

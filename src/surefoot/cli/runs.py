@@ -43,6 +43,7 @@ def print_result(path: Path) -> None:
     """Print the result of a finished run."""
     from surefoot import api
     from surefoot.runs.folder import RunFolder
+    from surefoot.runs.info import read_info
     from surefoot.runs.listing import read_result
 
     result = read_result(RunFolder(path))
@@ -59,12 +60,16 @@ def print_result(path: Path) -> None:
         figure = str(api.learning_curve(path))
     except OSError as error:
         figure = f"curve.png cannot be written: {error.strerror or error}; the run is complete"
+    within = f"{evaluation['within_limit']:.0%} of episodes within it"
+    if target := read_info(RunFolder(path)).config.get("within"):
+        missed = "" if evaluation["within_limit"] >= target else ", [red]missed[/]"
+        within += f" (target {target:.0%}{missed})"
     saving = result["phases"].get("save", 0.0) / max(result["seconds"], 1e-9)
     out.print(
         f"\n{evaluation['episodes']} fresh episodes: {means['reward']}, {means['cost']}, {verdict} "
-        f"the limit of {evaluation['cost_limit']:g}; {evaluation['within_limit']:.0%} of episodes "
-        f"within it\n{result['real_steps']:,} real steps in {result['seconds']:.0f} s, "
-        f"{saving:.2%} of it for checkpoints\n"
+        f"the limit of {evaluation['cost_limit']:g}; {within}, mean cost of the worst tenth "
+        f"{evaluation['cost_cvar']:.1f}\n{result['real_steps']:,} real steps in "
+        f"{result['seconds']:.0f} s, {saving:.2%} of it for checkpoints\n"
         f"figure: {escape(printable(figure))}\nrun:    {escape(printable(path))}"
     )
 
@@ -82,7 +87,7 @@ def evaluate(argv: list[str]) -> int:
         episodes: int | None = None,
         seed: int = EVALUATION_SEED,
         deterministic: bool = False,
-        plan: Literal["look-ahead", "filter"] | None = None,
+        plan: Literal["look-ahead", "filter", "none"] | None = None,
         planner: PlannerConfig = usual,
         json_: Json = False,
     ) -> None:
@@ -93,7 +98,8 @@ def evaluate(argv: list[str]) -> int:
             seed: Added to the run's seeds; decides which episodes are met.
             deterministic: Take the policy's mode instead of drawing from it.
             plan: Plan every step with the run's model: look-ahead follows the plans (so does --plan
-                alone), filter takes the policy's action unless it might cost too much.
+                alone), filter takes the policy's action unless it might cost too much, none takes
+                the policy alone. If not given, a run acts as in training.
             planner: Settings of the planner; the defaults are the run's own.
         """
         changed = None if planner == usual else planner
@@ -153,7 +159,7 @@ def export(run: Run, path: Positional[Path] = Path("policy.npz"), which: int = 0
 
     out.print(f"wrote {load(run, which).save(path)}", markup=False)
     if plan_of(run):
-        out.print("This is the policy without its planner; it does not keep the limit.")
+        out.print("This is the policy without its planner or filter; it costs more without it.")
 
 
 def runs(folder: Positional[Path] = Path("runs"), json_: Json = False) -> int:
@@ -207,6 +213,9 @@ def _lines(report: "RunReport") -> Iterator[str]:
         seeds = f"seeds {', '.join(map(str, info['seeds']))}"
         yield f"  {info['task_name']}, {info['algorithm']} ({info['preset']}), {seeds}"
         yield f"  started {info['started']} on {info['device']} with {info['version']}"
+        if warm := info["warm_start"]:
+            taken = ", ".join(warm["taken"])
+            yield f"  warm start from {printable(warm['run'])}: {printable(taken)}"
         yield f"  known parts of the model: {', '.join(info['known']) or 'none'}"
     if report.evaluation:
         yield f"  {_fresh(report.evaluation)}"

@@ -26,6 +26,7 @@ def train(argv: list[str]) -> int:
     from surefoot.runs import train as runs
     from surefoot.runs.device import use_device
     from surefoot.runs.setup import preset_config
+    from surefoot.runs.warm_start import Part
 
     first = ArgumentParser("surefoot train", add_help=False, allow_abbrev=False)
     first.add_argument("--device", default="auto")
@@ -69,6 +70,9 @@ def train(argv: list[str]) -> int:
         keep: int = 2,
         device: Literal["auto", "cpu", "gpu"] = given.device,
         quiet: bool = False,
+        from_run: Annotated[Path | None, tyro.conf.arg(name="from", metavar="RUN")] = None,
+        from_parts: tuple[Part, ...] | None = None,
+        from_seed: int | None = None,
     ) -> int:
         """Train a policy that keeps its episode cost under a limit.
 
@@ -91,6 +95,11 @@ def train(argv: list[str]) -> int:
             keep: Number of the latest checkpoints to keep, besides the best.
             device: What learns; auto takes a GPU if there is one.
             quiet: Show no progress.
+            from_run: A run to take policy, critics, model, multipliers and data from, as far as
+                they fit; its task, limit and algorithm may be others. The policy must fit.
+            from_parts: The parts to take instead of all that fit; each must fit.
+            from_seed: The seed of that run that all seeds start from; if not given, each starts
+                from its counterpart, or all from the only one.
         """
         if task != source:  # defaults were chosen for another task
             raise ValueError(f"task={task!r} must be the first word after train")
@@ -98,7 +107,7 @@ def train(argv: list[str]) -> int:
         path = runs.train(
             task, algorithm, preset, seeds, seed, out_, task_options=options_of(env), cost=cost,
             known=known, loggers=loggers, checkpoint_every=checkpoint_every, keep=keep, quiet=quiet,
-            **settings,
+            from_run=from_run, from_parts=from_parts, from_seed=from_seed, **settings,
         )  # fmt: skip
         print_result(path)
         return 0

@@ -6,7 +6,7 @@ A *reference* is `path/to/file.py:attribute` or `package.module:attribute`.
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from types import ModuleType
@@ -67,6 +67,16 @@ def _load_file(path: Path) -> ModuleType:
     return sys.modules[name]
 
 
+def _listed(names: Iterable[str]) -> str:
+    """Names in a row; those that differ only in a last digit together, as in Goal0-2."""
+    groups: dict[tuple[str, bool], list[str]] = {}
+    for name in names:
+        stem = name.rstrip("0123456789")
+        groups.setdefault((stem, stem != name), []).append(name)
+    ranges = (f"{g[0]}-{g[-1][-1]}" if len(g) > 1 else g[0] for g in groups.values())
+    return ", ".join(ranges)
+
+
 class Registry(Generic[T]):
     """Values by name. Built-in ones are given as references and loaded on first use."""
 
@@ -101,7 +111,7 @@ class Registry(Generic[T]):
             value = self._checked(name, installed[name].load())
         else:
             hint = did_you_mean(name, self)
-            raise ValueError(f"{self._what}={name!r} is unknown{hint}. Known: {', '.join(self)}")
+            raise ValueError(f"{self._what}={name!r} is unknown{hint}. Known: {_listed(self)}")
         return self._values.setdefault(name, value)
 
     def _checked(self, name: str, value: object) -> T:

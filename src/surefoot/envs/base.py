@@ -134,11 +134,14 @@ class TaskEnv(VectorEnv):
             terminated = terminated | (more.terminated & ~ended)
             truncated = truncated | (more.truncated & ~ended)
         self.elapsed += self.action_repeat
+        failed = truncated
         truncated = truncated | (self.elapsed >= self.max_episode_steps)
         self.episode_reward += reward
         self.episode_cost += cost
         self.outcome = self._outcome()
         info: Info = {"cost": cost, "_cost": np.ones(self.num_envs, dtype=bool)}
+        if failed.any():
+            info["failed"] = failed
         obs = self.observe(self._all)
         ended = terminated | truncated
         if ended.any():

@@ -6,14 +6,15 @@ code, and scattered for numpy.
 """
 
 from types import ModuleType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
+if TYPE_CHECKING:
+    import jax  # only compiled functions load it: environments need none
+
 Namespace = ModuleType
-A = TypeVar("A", np.ndarray, jax.Array)
+A = TypeVar("A", np.ndarray, "jax.Array")
 
 BINS = 16
 # Coefficients of the odd polynomial nearest to the arc tangent on [0, 1], highest power first.
@@ -67,6 +68,17 @@ def rotation(quaternion: np.ndarray) -> np.ndarray:
     return out
 
 
+def turn(yaw: float) -> tuple[float, float, float, float]:
+    """The quaternion of a rotation about the vertical axis.
+
+    MuJoCo's compiler, which the reference uses, divides by the length. The last bit decides
+    whether a wheel that is placed on the floor touches it.
+    """
+    w, z = float(np.cos(yaw / 2)), float(np.sin(yaw / 2))
+    length = float(np.sqrt(w * w + z * z))
+    return w / length, 0.0, 0.0, z / length
+
+
 def lidar(xp: Namespace, ego: A, max_range: float) -> A:
     """Pseudo-lidar [..., 16] of ego-frame points [..., K, 2]: the strongest signal in each bin.
 
@@ -95,8 +107,11 @@ def _share(xp: Namespace, angle: A) -> A:
     return xp.clip(xp.abs(away - BINS / 2) - (BINS / 2 - 1.5), 0.0, 1.0)
 
 
-def compiled_lidar(ego: jax.Array, max_range: float) -> jax.Array:
+def compiled_lidar(ego: "jax.Array", max_range: float) -> "jax.Array":
     """`lidar` in the form that suits the compiled function's platform."""
+    import jax
+    import jax.numpy as jnp
+
     return jax.lax.platform_dependent(
         ego,
         cpu=lambda ego: _point_by_point(ego, max_range),
@@ -104,13 +119,16 @@ def compiled_lidar(ego: jax.Array, max_range: float) -> jax.Array:
     )
 
 
-def _point_by_point(ego: jax.Array, max_range: float) -> jax.Array:
+def _point_by_point(ego: "jax.Array", max_range: float) -> "jax.Array":
     """`lidar` for a CPU: keeps the bins in cache, and uses an arc tangent that vectorises."""
+    import jax
+    import jax.numpy as jnp
+
     x, y = ego[..., 0], ego[..., 1]
     strength = _strength(jnp, x, y, max_range)
     angle = _in_bins(jnp, arctan2(y, x))
 
-    def add(k: jax.Array, bins: jax.Array) -> jax.Array:
+    def add(k: "jax.Array", bins: "jax.Array") -> "jax.Array":
         share = _share(jnp, angle[..., k, None])
         return jnp.maximum(bins, share * strength[..., k, None])
 
@@ -118,8 +136,10 @@ def _point_by_point(ego: jax.Array, max_range: float) -> jax.Array:
     return jax.lax.fori_loop(0, x.shape[-1], add, dark)
 
 
-def arctan2(y: jax.Array, x: jax.Array) -> jax.Array:
+def arctan2(y: "jax.Array", x: "jax.Array") -> "jax.Array":
     """The angle of points, to within 4e-7: a polynomial in the smaller over the larger part."""
+    import jax.numpy as jnp
+
     a, b = jnp.abs(x), jnp.abs(y)
     ratio = jnp.minimum(a, b) / jnp.maximum(jnp.maximum(a, b), 1e-30)
     angle = jnp.zeros_like(ratio)

@@ -1,8 +1,8 @@
 """Replay recordings of the reference environment and measure the largest differences.
 
-Here for the Goal tasks; `velocity.parity` has the velocity tasks. Point's turning servo and Doggo's
-contacts are chaotic, so those are compared one step at a time from every recorded state; Car also
-open loop. Layouts and redrawn goals must agree bit by bit.
+Here for the Goal tasks; `velocity.parity` and `family.parity` have the others. Point's turning
+servo and Doggo's contacts are chaotic, so those are compared one step at a time from every recorded
+state; Car also open loop. Layouts and redrawn goals must agree bit by bit.
 """
 
 from dataclasses import dataclass
@@ -12,6 +12,7 @@ import numpy as np
 
 from surefoot.core.config import check_choice
 from surefoot.envs import geometry, recordings
+from surefoot.envs.family import parity as family
 from surefoot.envs.navigation.goal import GoalConfig, GoalEnv
 from surefoot.envs.navigation.robots import ROBOTS, PlanarRobot, load_model
 from surefoot.envs.recordings import Recording, Report
@@ -76,7 +77,7 @@ class GoalParity(Report):
 
 
 def check(path: str | Path, robot: str | None = None) -> Report:
-    """Measure one recording (.npz) of a Goal task (ARRAYS) or of a velocity task.
+    """Measure one recording (.npz) of a Goal task (ARRAYS), a velocity task or the family.
 
     The robot is `robot`, else the recording's array "robot", else the first one whose model has
     the recorded numbers of positions, velocities and actuators.
@@ -85,6 +86,8 @@ def check(path: str | Path, robot: str | None = None) -> Report:
     rec = recordings.load(path)
     if "spot" in rec:
         return velocity.check(path, rec, robot)
+    if "layout_names" in rec:
+        return family.check(path, rec, robot)
     recordings.require(path, rec, ARRAYS)
     name = robot or _robot_of(path, rec)
     check_choice("robot", name, ROBOTS)

@@ -1,9 +1,12 @@
 """N copies of one MuJoCo model, simulated together on native threads."""
 
-import numpy as np
+# pyright: reportAttributeAccessIssue=false
+# (pyright cannot resolve the names of compiled modules)
 
-# Compiled names, which pyright cannot resolve.
-from mujoco import MjModel, mjtStage, mjtWarning  # pyright: ignore[reportAttributeAccessIssue]
+from collections.abc import Callable
+
+import numpy as np
+from mujoco import MjModel, mjtJoint, mjtStage, mjtWarning
 from mujoco.batch import Batch, SimulationError
 
 # MuJoCo resets a simulation by itself, with one of these warnings, when its numbers blow up.
@@ -13,6 +16,8 @@ BLOW_UPS = [
     mjtWarning.mjWARN_BADQACC.value,
     mjtWarning.mjWARN_BADCTRL.value,
 ]
+TINY = 1e-150
+"""Instead of a zero angle to divide by; its square underflows."""
 
 
 class Physics:
@@ -49,3 +54,62 @@ class Physics:
     def set_state(self, qpos: np.ndarray, qvel: np.ndarray, warmstart: np.ndarray) -> None:
         """Set positions [N, nq], velocities [N, nv] and the solver's warm start [N, nv]."""
         self.qpos[:], self.qvel[:], self.warmstart[:] = qpos, qvel, warmstart
+
+
+class RungeKutta:
+    """The classical scheme, with a forward pass for each of its stages.
+
+    MuJoCo's own has changed for free joints since the reference's version; without them, the two
+    agree. Models must have no ball joints.
+    """
+
+    def __init__(self, model: MjModel):
+        free = model.jnt_type == mjtJoint.mjJNT_FREE.value
+        at, dof = model.jnt_qposadr, model.jnt_dofadr
+        # Columns of qpos and qvel: places and quaternions of free joints, and all other joints.
+        self._place = (at[free, None] + np.arange(3), dof[free, None] + np.arange(3))
+        self._turn = (at[free, None] + np.arange(3, 7), dof[free, None] + np.arange(3, 6))
+        self._other = (at[~free], dof[~free])
+        self._dt = model.opt.timestep
+
+    def step(
+        self, qpos: np.ndarray, qvel: np.ndarray, accelerations: Callable[[], np.ndarray]
+    ) -> None:
+        """One physics step of qpos [N, nq] and qvel [N, nv], in place.
+
+        `accelerations` runs a forward pass at what these arrays then hold, and returns [N, nv].
+        """
+        dt, start, speed = self._dt, qpos.copy(), qvel.copy()
+        products = quaternion_products(start[:, self._turn[0]])
+        velocity, acceleration = speed, accelerations()
+        velocities, total = speed.copy(), acceleration.copy()
+        for share, weight in ((0.5, 2.0), (0.5, 2.0), (1.0, 1.0)):
+            self._move(qpos, start, products, (share * dt) * velocity)
+            velocity = speed + (share * dt) * acceleration
+            qvel[:] = velocity
+            acceleration = accelerations()
+            velocities += weight * velocity
+            total += weight * acceleration
+        self._move(qpos, start, products, (dt / 6) * velocities)
+        qvel[:] = speed + (dt / 6) * total
+
+    def _move(
+        self, qpos: np.ndarray, start: np.ndarray, products: np.ndarray, change: np.ndarray
+    ) -> None:
+        """Set positions to `start` [N, nq] moved by `change` [N, nv]."""
+        turn = change[:, self._turn[1]]
+        angle = np.sqrt((turn * turn).sum(2))
+        quaternion = np.empty((*turn.shape[:2], 4))
+        quaternion[..., 0] = np.cos(0.5 * angle)
+        quaternion[..., 1:] = turn * (np.sin(0.5 * angle) / np.maximum(angle, TINY))[..., None]
+        qpos[:, self._turn[0]] = (products * quaternion[:, :, None]).sum(3)
+        for at, dof in (self._place, self._other):
+            qpos[:, at] = start[:, at] + change[:, dof]
+
+
+def quaternion_products(quaternions: np.ndarray) -> np.ndarray:
+    """Matrices [..., 4, 4] that multiply with the normalised quaternions [..., 4] from the left."""
+    unit = quaternions / np.linalg.norm(quaternions, axis=-1, keepdims=True)
+    w, x, y, z = np.moveaxis(unit, -1, 0)
+    rows = ((w, -x, -y, -z), (x, w, -z, y), (y, z, w, -x), (z, -y, x, w))
+    return np.moveaxis(np.array(rows), (0, 1), (-2, -1))

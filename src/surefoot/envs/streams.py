@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 BLOCK = 256
+WORDS = 1024
 
 
 class Streams:
@@ -69,6 +70,88 @@ class Streams:
         ):
             twister.set_state(("MT19937", key, int(position), 0, 0.0))
         self._block[:] = state["block"]
+        self._used[:] = state["used"]
+
+
+class WordStreams:
+    """N Mersenne twisters, drawn as 32-bit words, for tasks that also choose among buttons.
+
+    A double takes two words and a choice takes one, as in numpy's `RandomState`.
+    """
+
+    def __init__(self, seeds: Sequence[int]):
+        self._twisters = [np.random.RandomState() for _ in seeds]
+        self._words = np.zeros((len(seeds), WORDS), np.uint32)
+        self._used = np.full(len(seeds), WORDS, dtype=np.int64)
+        self.seed(range(len(seeds)), seeds)
+
+    def seed(self, ids: Sequence[int], seeds: Sequence[int]) -> None:
+        """Restart the streams `ids` from the given seeds."""
+        for i, seed in zip(ids, seeds, strict=True):
+            self._twisters[i].seed(int(seed))
+            self._used[i] = WORDS
+
+    def skip_one(self) -> None:
+        """Every stream consumes one double."""
+        for i in np.flatnonzero(self._used > WORDS - 2).tolist():
+            self._refill(i)
+        self._used += 2
+
+    def peek(self, i: int, count: int) -> np.ndarray:
+        """The next doubles of stream i, in [0, 1), which remain to be drawn."""
+        if self._used[i] + 2 * count > WORDS:
+            self._refill(i)
+        used = self._used[i]
+        pairs = self._words[i, used : used + 2 * count].reshape(count, 2)
+        return ((pairs[:, 0] >> 5) * 67108864.0 + (pairs[:, 1] >> 6)) / 9007199254740992.0
+
+    def skip(self, i: int, count: int) -> None:
+        """Stream i consumes doubles that were peeked at."""
+        self._used[i] += 2 * count
+
+    def draw(self, i: int, low: float, high: float) -> float:
+        """The next double of stream i, between the bounds."""
+        if self._used[i] > WORDS - 2:
+            self._refill(i)
+        a, b = self._words[i, self._used[i] : self._used[i] + 2].tolist()
+        self._used[i] += 2
+        return low + (high - low) * (((a >> 5) * 67108864.0 + (b >> 6)) / 9007199254740992.0)
+
+    def choose(self, i: int, count: int) -> int:
+        """A whole number below `count`, from stream i."""
+        mask = (1 << (count - 1).bit_length()) - 1
+        while True:
+            if count > 1 and self._used[i] >= WORDS:
+                self._refill(i)
+            word = int(self._words[i, self._used[i]]) & mask if count > 1 else 0
+            self._used[i] += count > 1
+            if word < count:
+                return word
+
+    def _refill(self, i: int) -> None:
+        left = WORDS - self._used[i]
+        self._words[i, :left] = self._words[i, self._used[i] :]
+        fresh = self._twisters[i].randint(0, 2**32, size=WORDS - left, dtype=np.uint32)
+        self._words[i, left:] = fresh
+        self._used[i] = 0
+
+    def state(self) -> dict[str, np.ndarray]:
+        """Everything needed to continue the streams."""
+        states = [t.get_state(legacy=False)["state"] for t in self._twisters]
+        return {
+            "keys": np.stack([s["key"] for s in states]),
+            "positions": np.array([s["pos"] for s in states]),
+            "words": self._words.copy(),
+            "used": self._used.copy(),
+        }
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Continue from what `state` returned."""
+        for twister, key, position in zip(
+            self._twisters, state["keys"], state["positions"], strict=True
+        ):
+            twister.set_state(("MT19937", key, int(position), 0, 0.0))
+        self._words[:] = state["words"]
         self._used[:] = state["used"]
 
 

@@ -8,6 +8,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from surefoot.core.config import check_choice, did_you_mean, field_help, to_dict
@@ -24,6 +25,9 @@ Options = Any
 
 BLACK_BOX = "black-box"
 """The model that every task has: observations in, observations out, everything learned."""
+FAMILY_ROBOTS = ("Point", "Car", "Doggo", "Racecar", "Ant")
+FAMILY = {"Goal": 3, "Button": 3, "Push": 3, "Circle": 3, "Run": 1}
+"""Safety-Gymnasium's tasks, which all of these robots have, and their numbers of levels."""
 BUILTIN = {
     "PointGoal": "surefoot.envs.navigation.tasks:POINT_GOAL",
     "CarGoal": "surefoot.envs.navigation.tasks:CAR_GOAL",
@@ -36,6 +40,11 @@ BUILTIN = {
     "SwimmerVelocity": "surefoot.envs.velocity.tasks:SWIMMER",
     "AntVelocity": "surefoot.envs.velocity.tasks:ANT",
     "HumanoidVelocity": "surefoot.envs.velocity.tasks:HUMANOID",
+    **{
+        f"{robot}{task}{level}": f"surefoot.envs.family.tasks:{robot}{task}{level}"
+        for robot, (task, levels) in product(FAMILY_ROBOTS, FAMILY.items())
+        for level in range(levels)
+    },
 }
 """Built-in tasks: the attribute that holds each, loaded on first use."""
 GYMNASIUM_ID = re.compile(r"^([\w.]+:)?([\w\-]+/)?[\w\-.]+-v\d+$")

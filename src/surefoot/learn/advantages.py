@@ -43,7 +43,9 @@ def gae(
             total = delta_t + decay * continues_t * later
             return total, total
 
-        return jax.lax.scan(step, jnp.zeros_like(delta[0]), (delta, continues), reverse=True)[1]
+        # Unrolled steps become one kernel.
+        start, rows = jnp.zeros_like(delta[0]), (delta, continues)
+        return jax.lax.scan(step, start, rows, reverse=True, unroll=8)[1]
 
     advantages = discounted_sum(gamma * lam)
     # With lambda = 1 the residuals telescope: their sum is the bootstrapped return minus V.

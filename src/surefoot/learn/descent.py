@@ -65,18 +65,31 @@ def descend(
     return end[0], end[1], end[2], end[4]
 
 
+def minibatch_size(count: int, minibatches: int) -> int:
+    """Rows of a minibatch: a full share, or up to a sixteenth less to be a round binary number.
+
+    An accelerator splits sums over the rows into equal parts. Of other sizes XLA would first make
+    padded copies of every operand.
+    """
+    size = count // minibatches
+    unit = 1 << max(0, (size // 16).bit_length() - 1)
+    return size // unit * unit
+
+
 def minibatch(key: RandomKey, count: int, minibatches: int, step: Index | int) -> Int[Array, " n"]:
     """Indices of the rows of step number `step`; each pass takes every row once, less a remainder.
 
-    Neighbouring rows form groups of `minibatches`. Each minibatch takes one row of every group, at
-    a random offset per group and pass. Neighbours are the same time step of several rollouts, so
-    every minibatch covers all time steps evenly. A full permutation would need a sort, which takes
-    a CPU about half as long as the policy's gradients of a pass.
+    From a random row on, neighbouring rows form groups of `minibatches`. Each minibatch takes one
+    row of every group, at a random offset per group and pass. Neighbours are the same time step of
+    several rollouts, so every minibatch covers all time steps evenly. A full permutation would need
+    a sort, which takes a CPU about half as long as the policy's gradients of a pass.
     """
-    size = count // minibatches
+    size = minibatch_size(count, minibatches)
     epoch, part = step // minibatches, step % minibatches
-    offset = jax.random.randint(jax.random.fold_in(key, epoch), (size,), 0, minibatches)
-    return jnp.arange(size) * minibatches + (offset + part) % minibatches
+    offset_key, start_key = jax.random.split(jax.random.fold_in(key, epoch))
+    offset = jax.random.randint(offset_key, (size,), 0, minibatches)
+    start = jax.random.randint(start_key, (), 0, count)
+    return (start + jnp.arange(size) * minibatches + (offset + part) % minibatches) % count
 
 
 def adam(

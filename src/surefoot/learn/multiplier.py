@@ -18,12 +18,13 @@ from surefoot.core.arrays import Flag, Index, Scalar
 from surefoot.core.config import NonNegative, Positive, Share, Width, check
 
 Vector = Float[Array, " k"]
-LARGEST_ERROR = 1.0
+LARGEST_ERROR = 1.5
 """Log-pi: bound of log(cost / limit), so that one extreme measurement cannot set lambda."""
 Rate = Scalar | float
 """Factor on a learning rate."""
 TYPICAL_SPREAD = 0.125
-"""Log-pi: deviation of the cost advantages in units of the limit, if there were no costs yet."""
+"""Log-pi: least deviation of the cost advantages, in units of the limit or, if it is larger, of the
+first cost. Otherwise few first costs would start lambda high."""
 TINY = 1e-6
 BALANCE_RANGE = (0.01, 100.0)
 """Log-pi: lambda times the deviation of the cost advantages, in deviations of the reward's. Outside
@@ -221,8 +222,7 @@ def _log_pi_update(
     assert isinstance(memory, LogMemory)
     error = jnp.log(jnp.maximum(cost, TINY * unit) / jnp.maximum(limit, TINY * unit))
     error = jnp.clip(error, -LARGEST_ERROR, LARGEST_ERROR)
-    # Without costs in the first batch, their deviation is taken to be a share of the limit.
-    spread = jnp.maximum(scales.costs, TYPICAL_SPREAD * unit / scales.reward)
+    spread = jnp.maximum(scales.costs, TYPICAL_SPREAD * jnp.maximum(unit, cost) / scales.reward)
     start = jnp.log(config.initial / spread)
     integral = jnp.where(memory.started, memory.integral, start)
     balance = jnp.exp(integral) * scales.costs

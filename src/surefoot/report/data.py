@@ -1,7 +1,7 @@
 """Runs read from their folders, and groups of runs that differ only in their seeds."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TypedDict
@@ -48,6 +48,8 @@ class RunData:
     episodes: int | None = None
     """Fresh episodes of the evaluation of each seed; None without an evaluation."""
     evaluation: tuple[SeedEvaluation, ...] = ()
+    phases: Mapping[str, float] = field(default_factory=dict)
+    """Seconds of each phase of training."""
 
     @cached_property
     def real_steps(self) -> int:
@@ -206,9 +208,18 @@ def load_runs(paths: Iterable[str | Path]) -> tuple[list[RunData], list[str]]:
 
 def _with_result(run: RunData, folder: RunFolder) -> RunData:
     """A run with what its result.json holds; `Damaged` if a value is invalid."""
-    values = {"seconds": None, "failed": None, "known": [], **folder.read_json("result.json")}
+    missing = {"seconds": None, "failed": None, "known": [], "phases": {}}
+    values = {**missing, **folder.read_json("result.json")}
     try:
-        check_values(values, {"seconds": float | None, "failed": str | None, "known": list[str]})
+        check_values(
+            values,
+            {
+                "seconds": float | None,
+                "failed": str | None,
+                "known": list[str],
+                "phases": dict[str, float],
+            },
+        )
         evaluation = values.get("evaluation", {"episodes": 0, "seeds": []})
         check_values(evaluation, {"episodes": int, "seeds": list[dict]})
         for row in evaluation["seeds"]:
@@ -225,6 +236,7 @@ def _with_result(run: RunData, folder: RunFolder) -> RunData:
         error=values["failed"],
         episodes=evaluation["episodes"] or None,
         evaluation=tuple(evaluation["seeds"]),
+        phases=values["phases"],
     )
 
 

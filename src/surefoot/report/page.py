@@ -16,12 +16,16 @@ from surefoot.report.figures import caption_of
 from surefoot.report.summary import summary_table
 from surefoot.report.table import Table
 
+MEDIA = {".png": "image/png", ".gif": "image/gif", ".mp4": "video/mp4"}
 STYLE = (Path(__file__).parent / "page.css").read_text()
 
 
 @dataclass(frozen=True)
 class Section:
-    """A part of a report: paragraphs (separated by empty lines), tables and figures (PNG)."""
+    """A part of a report: paragraphs (separated by empty lines), tables and figures.
+
+    Figures are PNG, GIF or MP4 files.
+    """
 
     title: str
     text: str = ""
@@ -123,8 +127,11 @@ def _cells(head: Iterable[str], row: Iterable[str]) -> str:
 
 
 def _figure(path: Path) -> str:
-    picture = base64.b64encode(path.read_bytes()).decode()
-    caption = escape(caption_of(path))
+    kind = MEDIA[path.suffix]
+    data = f"data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()}"
+    caption = escape(caption_of(path)) if kind == "image/png" else ""
     below = f"<figcaption>{caption}</figcaption>" if caption else ""
     text = caption or escape(path.stem)
-    return f'<figure><img alt="{text}" src="data:image/png;base64,{picture}">{below}</figure>'
+    if kind == "video/mp4":
+        return f'<figure><video controls loop muted src="{data}"></video>{below}</figure>'
+    return f'<figure><img alt="{text}" src="{data}">{below}</figure>'

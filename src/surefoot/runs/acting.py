@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from surefoot.algorithms import evaluation
+from surefoot.algorithms.algorithm import Mode
 from surefoot.algorithms.collect import Actor, Generators, Now, draw_from
-from surefoot.algorithms.planning import Mode, PlannedActor
+from surefoot.algorithms.planning import PlannedActor
 from surefoot.algorithms.seeds import seed_keys
 from surefoot.algorithms.trainer import Planning
 from surefoot.core.policy import Policy
@@ -39,6 +40,8 @@ class Acting:
     render_mode: str | None = None
     before_step: Callable[[], None] = lambda: None
     """Called before every step of `evaluate`; may raise."""
+    act: Callable[[np.ndarray], np.ndarray] | None = None
+    """Acts instead of the policy: actions [N, A], or [N] choices, for observations [N, D]."""
 
     def __post_init__(self) -> None:
         count = len(self.setup.seeds) * self.per_seed
@@ -51,6 +54,8 @@ class Acting:
     def make_actor(self, rngs: Generators, steps: int) -> Actor:
         """What acts for `steps` steps, with a generator per seed."""
         policy = draw_from(self.policy, rngs, self.per_seed, steps, self.deterministic)
+        if (given := self.act) is not None:
+            policy = lambda now: _given_actions(given, now.obs)
         if self.problem is None or self.planning is None or self.planning.config is None:
             return policy
         keys = seed_keys([(self.seed + s) % 2**32 for s in self.setup.seeds])
@@ -77,3 +82,12 @@ class Acting:
             self.setup.config.cost_limit, self.deterministic, self.model,
         ).to_dict()  # fmt: skip
         return {**result, "plan": self.planned.to_dict()} if self.planned else result
+
+
+def _given_actions(act: Callable[[np.ndarray], np.ndarray], obs: np.ndarray) -> np.ndarray:
+    """Actions [S, n, …] of a function of observations [N, D]."""
+    actions = np.asarray(act(obs.reshape(-1, obs.shape[-1])))
+    if len(actions) != obs.shape[0] * obs.shape[1]:
+        count = obs.shape[0] * obs.shape[1]
+        raise ValueError(f"policy returned {len(actions)} actions for {count} observations")
+    return actions.reshape(*obs.shape[:2], *actions.shape[1:])

@@ -43,6 +43,8 @@ class Checkpoint:
     """Plain values: epoch, version, the run's config.json, …"""
     arrays: Mapping[str, np.ndarray]
     """The state, by name; read from the file when it is used."""
+    name: str = ""
+    """Of its file, which ends in the checksum of its content."""
 
 
 def list_checkpoints(folder: Path) -> list[Path]:
@@ -92,7 +94,7 @@ def read_checkpoint(path: Path) -> Checkpoint:
         )
     if meta.get("epoch") != epoch_of(path):
         raise Damaged(f"{path} is not a checkpoint: epoch={meta.get('epoch')} contradicts its name")
-    return Checkpoint(meta, arrays)
+    return Checkpoint(meta, arrays, path.name)
 
 
 def read_complete(path: Path) -> Checkpoint:

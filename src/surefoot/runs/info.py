@@ -8,12 +8,43 @@ from typing import Annotated, Any
 
 from surefoot import __version__
 from surefoot.algorithms.algorithm import ALGORITHMS, Algorithm, Steps
-from surefoot.core.config import Count, NonNegative, Range, check, check_value, from_dict
+from surefoot.core.config import (
+    Count,
+    NonNegative,
+    NonNegativeInt,
+    Range,
+    check,
+    check_value,
+    from_dict,
+)
 from surefoot.core.files import Damaged
 from surefoot.runs.folder import RunFolder, Values
 
 FORMAT = 3
 Seed = Annotated[int, Range(least=0, most=2**32 - 1)]
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """What a run took over from another run before its first step."""
+
+    run: str
+    """The other run's folder."""
+    checkpoint: str
+    """The file it was taken from; its name has the checksum of its content."""
+    task: str
+    algorithm: str
+    seeds: list[Seed]
+    """The seed of the other run that each seed of this run starts from."""
+    taken: list[str]
+    """The parts that were taken."""
+    left_out: dict[str, str] = field(default_factory=dict)
+    """The parts that did not fit, and why."""
+    data_steps: NonNegativeInt = 0
+    """Real steps of each seed in the data that were taken."""
+
+    def __post_init__(self) -> None:
+        check(self)
 
 
 @dataclass(frozen=True)
@@ -53,6 +84,8 @@ class RunInfo:
     """Epochs after which environments without a snapshot began new episodes."""
     algorithm_title: str = ""
     """The algorithm's title, so that reports need not load an algorithm that is a reference."""
+    warm_start: WarmStart | None = None
+    """What it took over from another run, if it did."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -119,6 +152,8 @@ def parse_info(values: Values, path: Path) -> RunInfo:
                 raise ValueError(f"format={number!r} must be at most {FORMAT}; update Surefoot")
             values = MIGRATIONS[number](values)
         names = {f.name for f in fields(RunInfo)}
+        if (warm := values.get("warm_start")) is not None:
+            values = {**values, "warm_start": WarmStart(**warm)}
         info = RunInfo(**{name: x for name, x in values.items() if name in names})
         if not info.cost_limits:
             raise ValueError("cost_limits={} must not be empty")

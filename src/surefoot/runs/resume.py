@@ -27,7 +27,8 @@ from surefoot.runs.keeper import policy_in
 from surefoot.runs.known import Known
 from surefoot.runs.listing import is_run, read_result
 from surefoot.runs.setup import MakeEnv, recorded_setup
-from surefoot.runs.train import train_to_end
+from surefoot.runs.train import begin, train_to_end
+from surefoot.runs.warm_start import repeat
 
 
 def resume(
@@ -87,7 +88,10 @@ def resume(
         if steps is not None and finished is not None:
             folder.files.rename("result.json", f"result-{finished}.json")
         folder.files.remove("result.json")
-        return train_to_end(folder, info, setup, last, notes, quiet, on_epoch)
+        training = begin(setup, last)
+        if last is None and info.warm_start is not None:
+            repeat(training.trainer, info.warm_start)
+        return train_to_end(folder, info, setup, training, last, notes, quiet, on_epoch)
 
 
 def backend_of(run: str | Path) -> str:

@@ -13,7 +13,7 @@ import jax
 from surefoot import __version__
 from surefoot.algorithms import loop
 from surefoot.algorithms.algorithm import CUSTOM, DEFAULT, Algorithm
-from surefoot.algorithms.loop import Epoch
+from surefoot.algorithms.loop import Epoch, Training
 from surefoot.core.config import Range, check_values, to_dict
 from surefoot.core.registry import absolute_reference
 from surefoot.core.snapshot import Saved
@@ -29,6 +29,7 @@ from surefoot.runs.known import IN_PYTHON, Known, to_words
 from surefoot.runs.loggers import check_loggers
 from surefoot.runs.loggers.csv import CsvLogger
 from surefoot.runs.setup import CostLimits, Setup, new_setup
+from surefoot.runs.warm_start import choose_seeds, describe, open_source, warm_start
 
 Seeds = Annotated[int, Range(least=1, most=10_000)]
 
@@ -50,6 +51,9 @@ def train(
     checkpoint_every: float | None = None,
     keep: int = 2,
     quiet: bool = False,
+    from_run: str | Path | None = None,
+    from_parts: Sequence[str] | None = None,
+    from_seed: int | None = None,
     **changes: Any,
 ) -> Path:
     """Train a policy that keeps its episode cost under a limit; returns the run's folder.
@@ -77,6 +81,11 @@ def train(
             not given, they take at most 1 % of the time. The last epoch is always written.
         keep: Number of the latest checkpoints to keep, besides the best.
         quiet: Show no progress.
+        from_run: A run to take policy, critics, model, multipliers and data from, as far as they
+            fit; its task, limit and algorithm may be others. The policy must fit.
+        from_parts: The parts to take instead, such as ("policy", "critics"); each must fit.
+        from_seed: The seed of `from_run` that all seeds start from. If not given, each starts from
+            its counterpart, or all from the only one.
         **changes: Settings to change: `steps=30_000`, `ppo={"clip": 0.1}`, `**{"ppo.clip": 0.1}`.
     """
     check_values({"seeds": seeds, "seed": seed}, {"seeds": Seeds, "seed": Seed})
@@ -88,6 +97,14 @@ def train(
         task, algorithm, preset, jax.default_backend(), range(seed, seed + seeds), config, changes,
         task_options or {}, cost, cost_limit, known,
     )  # fmt: skip
+    training, notes, warm = begin(setup), list(setup.notes), None
+    if from_run is not None:
+        source = open_source(from_run)
+        chosen = choose_seeds(source, seeds, from_seed)
+        warm = warm_start(training.trainer, source, chosen, from_parts)
+        notes += describe(warm, source, setup.algorithm.sees(setup.config))
+    elif from_parts is not None or from_seed is not None:
+        raise ValueError("from_parts and from_seed go with from_run, which is not given")
     name = absolute_reference(algorithm) if isinstance(algorithm, str) else setup.algorithm.name
     info = RunInfo(
         version=__version__,
@@ -108,43 +125,50 @@ def train(
         loggers=[absolute_reference(name) for name in loggers],
         known_from=to_words(setup.known),
         algorithm_title=setup.algorithm.title,
+        warm_start=warm,
     )
     folder = RunFolder.new(f"{setup.task.name}-{setup.algorithm.name}", out)
     with folder.locked():
-        return train_to_end(folder, info, setup, None, list(setup.notes), quiet, on_epoch)
+        return train_to_end(folder, info, setup, training, None, notes, quiet, on_epoch)
+
+
+def begin(setup: Setup, last: Checkpoint | None = None) -> Training:
+    """Environments and trainer of a run at its beginning, or as of the checkpoint `last`."""
+    probe = setup.make_envs(1)
+    environments = setup.algorithm.environments(setup.config, setup.problem(probe, 1).episode_steps)
+    env = setup.make_envs(len(setup.seeds) * environments)
+    saved = None if last is None else Saved(last.arrays)
+    problem = setup.problem(env, environments)
+    return loop.begin(setup.algorithm, setup.config, problem, env, saved)
 
 
 def train_to_end(
     folder: RunFolder,
     info: RunInfo,
     setup: Setup,
+    training: Training,
     last: Checkpoint | None,
     notes: list[str],
     quiet: bool,
     on_epoch: Callable[[Epoch], object] | None = None,
 ) -> Path:
-    """Train from the beginning, or from the checkpoint `last`; evaluate; write the result."""
-    probe = setup.make_envs(1)
-    environments = setup.algorithm.environments(setup.config, setup.problem(probe, 1).episode_steps)
-    env = setup.make_envs(len(setup.seeds) * environments)
-    problem = setup.problem(env, environments)
+    """Train from what was begun, or from the checkpoint `last`; evaluate; write the result."""
+    problem = training.problem
     limits = dict(zip(problem.cost_names, setup.config.cost_limit, strict=True))
     known = [] if problem.model is None else list(problem.model.known)
     info = replace(info, cost_limits=limits, known=known)
     folder.write_json("config.json", info.to_dict())
-    saved = None if last is None else Saved(last.arrays)
-    training = loop.begin(setup.algorithm, setup.config, problem, env, saved)
     metrics = CsvLogger(folder, b"" if last is None else last.arrays["metrics"].tobytes())
     result = drive(folder, info, loop.epochs(training), last, metrics, notes, quiet, on_epoch)
     result |= {"known": known, "device": device_name()}
-    plans, trainer = setup.algorithm.plans, training.trainer
+    mode, trainer = setup.algorithm.acts(setup.config), training.trainer
     todo = f"training is finished and saved; to evaluate it: {how_to_resume(folder, info)}"
     stopped = lambda: f"stopped: {todo}"
     with Interrupt(farewell=lambda: print(stopped(), file=sys.stderr, flush=True)) as interrupt:
         evaluation = Acting(
-            setup, trainer.policy(), PLANNED_EPISODES if plans else EVALUATION_EPISODES,
-            EVALUATION_SEED, planning=trainer.planning() if plans else None,
-            before_step=lambda: interrupt.check(stopped),
+            setup, trainer.policy(), PLANNED_EPISODES if mode else EVALUATION_EPISODES,
+            EVALUATION_SEED, planning=trainer.planning() if mode else None,
+            mode=mode or "look-ahead", before_step=lambda: interrupt.check(stopped),
         ).evaluate()  # fmt: skip
     interrupt.check(stopped)
     if "plan" in evaluation:

@@ -1,10 +1,14 @@
 """Evaluate a run on fresh episodes: its policies as they are, or with a planner on top."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from surefoot.algorithms.planning import Mode, default_planner
+import numpy as np
+
+from surefoot.algorithms.algorithm import Mode
+from surefoot.algorithms.planning import default_planner
 from surefoot.algorithms.seeds import pick_seeds
 from surefoot.core.config import Count, check_value
 from surefoot.runs.acting import EVALUATION_SEED, PLANNED_EPISODES, Acting
@@ -23,11 +27,12 @@ def evaluate(
     episodes: int | None = None,
     seed: int = EVALUATION_SEED,
     deterministic: bool = False,
-    plan: Mode | None = None,
+    plan: Mode | Literal["none"] | None = None,
     planner: PlannerConfig | None = None,
     make_env: MakeEnv | None = None,
     known: Known = None,
     cost: Any = None,
+    policy: Callable[[np.ndarray], np.ndarray] | None = None,
 ) -> Values:
     """Evaluate a run's policies on fresh episodes of its task.
 
@@ -41,22 +46,27 @@ def evaluate(
         seed: Added to the run's seeds; decides which episodes are met.
         deterministic: Take the policy's mode instead of drawing from it.
         plan: `look-ahead` follows plans made with the run's model; `filter` takes the policy's
-            action unless it might cost more than the planner's threshold. Algorithms that plan in
-            training look ahead if not given.
+            action unless it might cost more than the planner's threshold; `none` takes the policy
+            alone. If not given, a run acts as in training.
         planner: Settings of the planner; the run's own if not given.
         make_env: The function that makes environments, if the run does not record its task.
         known: What was given to `train` as `known`, if that was a Python function.
         cost: What was given to `train` as `cost`, if that was a Python function.
+        policy: Acts instead of the run's policy: a function of observations [N, D] that returns
+            actions [N, A]. With `plan="filter"` the run's model guards it, and the run's policy is
+            assumed to act after each of its actions.
     """
-    plan = plan or plan_of(run)
+    plan = plan_of(run) if plan is None else None if plan == "none" else plan
     if episodes is None:
         episodes = EPISODES if plan is None else PLANNED_EPISODES
     check_value("episodes", episodes, Count)
     if planner is not None and plan is None:
         raise ValueError("planner is given, but plan is not: pass plan='look-ahead' or 'filter'")
-    return acting_in(
+    acting = acting_in(
         run, episodes, seed, deterministic, plan, planner, None, make_env, known, cost
-    ).evaluate()
+    )
+    acting.act = policy
+    return acting.evaluate()
 
 
 def acting_in(
@@ -102,4 +112,6 @@ def default_planner_of(info: RunInfo) -> PlannerConfig:
 def planner_of(run: Path) -> PlannerConfig:
     """The planner of a run: its own, or the default."""
     info = read_info(RunFolder(run))
-    return getattr(config_of(info, run), "planner", None) or default_planner_of(info)
+    config = config_of(info, run)
+    own = config.filter if getattr(config, "careful", False) else getattr(config, "planner", None)
+    return own or default_planner_of(info)

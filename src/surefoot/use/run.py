@@ -4,14 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from surefoot.algorithms.planning import Mode
+from surefoot.algorithms.algorithm import Mode
 from surefoot.algorithms.trainer import Planning
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved
 from surefoot.runs.cache import use_cache
 from surefoot.runs.checkpoint import Checkpoint, newest_sound
 from surefoot.runs.folder import RunFolder
-from surefoot.runs.info import RunInfo, algorithm_of, parse_info, read_info
+from surefoot.runs.info import RunInfo, algorithm_of, config_of, parse_info, read_info
 from surefoot.runs.known import Known
 from surefoot.runs.setup import MakeEnv, Setup, recorded_setup
 
@@ -53,7 +53,8 @@ def check_which(run: str | Path, count: int, which: int) -> None:
 def plan_of(run: str | Path) -> Mode | None:
     """How a run plans by itself, so that its policy alone is not what was trained."""
     try:
-        return "look-ahead" if algorithm_of(read_info(RunFolder(Path(run)))).plans else None
+        info = read_info(RunFolder(Path(run)))
+        return algorithm_of(info).acts(config_of(info, Path(run)))
     except (ValueError, OSError):  # reported by the caller
         return None
 

@@ -196,13 +196,15 @@ def predict_member_index(ensemble: Ensemble, i: Index | int, x: Float[Array, "B 
     return predict_member(ensemble, member, x)
 
 
-def predict_elites_shared(ensemble: Ensemble, x: Float[Array, "B F"], key: RandomKey) -> Prediction:
-    """Mean, standard deviation and logits, each row by exactly one randomly chosen elite.
+def predict_elites_shared(
+    ensemble: Ensemble, x: Float[Array, "B F"], order: Int[Array, " elites"]
+) -> Prediction:
+    """Mean, standard deviation and logits, each row by exactly one elite.
 
-    The rows form one contiguous group per elite, and a random permutation assigns groups to elites.
-    Each row meets a uniformly random elite, independently in every call. The distribution of a
-    single imagined trajectory is the same as if every row drew its elite alone. Rows of one group
-    share their draw, which correlates trajectories but biases no average over the batch.
+    The rows form one contiguous group per elite, and elite k predicts group `order[k]`, a random
+    permutation. Each row meets a uniformly random elite, independently in every call. The
+    distribution of a single imagined trajectory is the same as if every row drew its elite alone.
+    Rows of one group share their draw, which correlates trajectories but biases no average.
 
     Each elite is evaluated on B / elites rows instead of B. Permuting groups instead of rows avoids
     sorting the batch at every imagined step.
@@ -211,9 +213,8 @@ def predict_elites_shared(ensemble: Ensemble, x: Float[Array, "B F"], key: Rando
     batch = x.shape[0]
     if batch % n_elites:
         raise ValueError(f"batch={batch} must be a multiple of the {n_elites} elites")
-    # Elite k predicts group order[k]. Moving the groups instead of the weights leaves the weights
-    # constant over a rollout, so the compiler gathers the elites only once.
-    order = jax.random.permutation(key, n_elites)
+    # Moving the groups instead of the weights leaves the weights constant over a rollout, so the
+    # compiler gathers the elites only once.
     groups = x.reshape(n_elites, batch // n_elites, -1)[order]
     members = jax.tree.map(lambda leaf: leaf[ensemble.elites], ensemble.members)
     outputs = jax.vmap(lambda member, rows: predict_member(ensemble, member, rows))(members, groups)

@@ -100,7 +100,9 @@ def row_loss(
     error = jnp.square(mean - jnp.where(missing, 0.0, y)) / variance + jnp.log(variance)
     loss = jnp.mean(jnp.where(missing, 0.0, error), axis=-1)
     if logits.shape[-1]:
-        loss = loss + jnp.mean(jax.nn.softplus(logits) - label * logits, axis=-1)
+        missing = jnp.isnan(label)
+        entropy = jax.nn.softplus(logits) - jnp.where(missing, 0.0, label) * logits
+        loss = loss + jnp.mean(jnp.where(missing, 0.0, entropy), axis=-1)
     return loss
 
 
@@ -118,8 +120,8 @@ def prepare(
     table = jnp.concatenate([inputs, targets], axis=-1)[jnp.argsort(kind)]
 
     f, d = ensemble.input_mean.shape[0], ensemble.target_mean.shape[0]
-    gaussian = (jnp.arange(table.shape[1]) >= f) & (jnp.arange(table.shape[1]) < f + d)
-    known = (index < n_train)[:, None] & ~(gaussian & jnp.isnan(table))
+    output = jnp.arange(table.shape[1]) >= f
+    known = (index < n_train)[:, None] & ~(output & jnp.isnan(table))
     total = jnp.maximum(known.sum(axis=0), 1)
     mean = jnp.where(known, table, 0.0).sum(axis=0) / total
     std = jnp.sqrt(jnp.where(known, jnp.square(table - mean), 0.0).sum(axis=0) / total)
@@ -245,7 +247,7 @@ def fit(
 ) -> tuple[Ensemble, FitMetrics]:
     """Train every member until the hold-out loss stops falling; return each member's best weights.
 
-    Targets are D Gaussian columns, NaN where missing, then b columns in {0, 1}. The weights before
+    Targets are D Gaussian columns, then b columns in {0, 1}, NaN where missing. The weights before
     the fit are the first candidate, so a fit never makes a member worse on the current hold-out
     rows. If the valid rows are not finite, the ensemble is returned unchanged.
     """

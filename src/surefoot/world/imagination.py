@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -66,16 +67,18 @@ def imagine(
     key: RandomKey,
     member: Index | None = None,
     left: Int[Array, " B"] | None = None,
+    observe: Callable[[State], Float[Array, " O"]] | None = None,
 ) -> tuple[Rollout, State]:
     """Roll `states` (leading axis B) forward under `policy`; also returns the final states.
 
+    `observe` is what the policy sees of a state; the model's own observation if not given.
     `left` is the number of steps before each episode's time limit. A rollout that reaches it stays
     in its final state, which critics can bootstrap from.
     A randomly chosen elite predicts every step of every rollout, or `member` predicts all of them.
     All random numbers depend on `key` alone, so two policies with the same key and states meet the
     same random numbers.
     """
-    observe = world.model.observe
+    observe = observe or world.model.observe
     act = lambda obs, _, key: policy(obs, key)
     keys = jax.random.split(key, horizon)
     rows, states = _rollout(world, act, observe, states, (keys, None), member, left)
@@ -128,12 +131,11 @@ def _rollout(
     """
     transition = _transition(world, member)
 
-    def step(carry: tuple[State, Array, Array], inputs: tuple[RandomKey, Array | None]) -> tuple:
-        (states, alive, t), (key, given) = carry, inputs
-        act_key, *keys = jax.random.split(key, 4)
+    def step(carry: tuple[State, Array, Array], inputs: tuple) -> tuple:
+        (states, alive, t), (key, draws, given) = carry, inputs
         seen = jax.vmap(look)(states)
-        action = act(seen, given, act_key)
-        after, reward, cost, terminated = transition(states, action, keys)
+        action = act(seen, given, key)
+        after, reward, cost, terminated = transition(states, action, draws)
         row = (seen, action, reward, cost, terminated & (alive > 0), alive)
         goes_on = alive * ~terminated
         if left is not None:
@@ -141,8 +143,14 @@ def _rollout(
             goes_on = goes_on * (t + 1 < left)
         return (after, goes_on, t + 1), row
 
+    keys, given = inputs
     alive = jnp.ones(jax.tree.leaves(states)[0].shape[0])
-    (states, *_), rows = jax.lax.scan(step, (states, alive, jnp.zeros((), jnp.int32)), inputs)
+    # Random numbers of all steps at once: step by step, an accelerator would start many small
+    # kernels for them.
+    act_keys, draw_keys = jax.vmap(_split)(keys)
+    draws = jax.vmap(lambda key: _draw(world.ensemble, alive.size, key))(draw_keys)
+    start = (states, alive, jnp.zeros((), jnp.int32))
+    (states, *_), rows = jax.lax.scan(step, start, (act_keys, draws, given))
     return rows, states
 
 
@@ -169,8 +177,8 @@ def follow(
 
     def step(now: Followed, row: tuple[Array, RandomKey]) -> tuple[Followed, None]:
         action, key = row
-        _, *keys = jax.random.split(key, 4)
-        after, reward, cost, ended = transition(now.states, action, keys)
+        draws = _draw(world.ensemble, size, _split(key)[1])
+        after, reward, cost, ended = transition(now.states, action, draws)
         total = now.reward + reward * now.alive, now.cost + cost * now.alive[:, None]
         return Followed(*total, now.alive * ~ended, after), None
 
@@ -180,26 +188,47 @@ def follow(
     return jax.lax.scan(step, start, (taken, jax.random.split(key, horizon)))[0]
 
 
+class Draws(NamedTuple):
+    """The random numbers of one step of B rollouts."""
+
+    order: Int[Array, " elites"]
+    """Which group of rollouts each elite predicts."""
+    normal: Float[Array, "B D"]
+    uniform: Float[Array, "B b"]
+
+
+def _split(key: RandomKey) -> tuple[RandomKey, Key[Array, " 3"]]:
+    """The keys of a step: for the action, and for `_draw`."""
+    keys = jax.random.split(key, 4)
+    return keys[0], keys[1:]
+
+
+def _draw(ensemble: Ensemble, size: int, keys: Key[Array, " 3"]) -> Draws:
+    return Draws(
+        jax.random.permutation(keys[0], ensemble.elites.shape[0]),
+        jax.random.normal(keys[1], (size, *ensemble.target_mean.shape)),
+        jax.random.uniform(keys[2], (size, *ensemble.base_logits.shape)),
+    )
+
+
 def _transition(
     world: LearnedWorld, member: Index | None
-) -> Callable[[State, Array, list[RandomKey]], Outcome]:
+) -> Callable[[State, Array, Draws], Outcome]:
     """The transition function of B rollouts in the learned model."""
     model, ensemble = world.model, world.ensemble
     features = model.feature_size
     mean, std = ensemble.input_mean[:features], ensemble.input_std[:features]
     bounds = (mean - REACH * std, mean + REACH * std)
 
-    def transition(states: State, action: Shaped[Array, "B ..."], keys: list[RandomKey]) -> Outcome:
-        member_key, noise_key, binary_key = keys
+    def transition(states: State, action: Shaped[Array, "B ..."], draws: Draws) -> Outcome:
         encoded = world.actions.encode(action)
         x = jnp.concatenate([jax.vmap(model.features)(states), encoded], -1)
         if member is None:
-            mean, std, logits = predict_elites_shared(ensemble, x, member_key)
+            mean, std, logits = predict_elites_shared(ensemble, x, draws.order)
         else:
             mean, std, logits = predict_member_index(ensemble, member, x)
-        drawn = mean + std * jax.random.normal(noise_key, mean.shape)
-        uniform = jax.random.uniform(binary_key, logits.shape)
-        binary = jnp.stack([jax.nn.sigmoid(logits), uniform], 1)
+        drawn = mean + std * draws.normal
+        binary = jnp.stack([jax.nn.sigmoid(logits), draws.uniform], 1)
         return jax.vmap(model.advance, (0, 0, 0, 0, None))(states, encoded, drawn, binary, bounds)
 
     return transition

@@ -4,7 +4,7 @@ A task provides a `TaskModel`: pure functions for its known parts. The ensemble 
 `black_box.BlackBox` is the model of a task with no known parts.
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -158,6 +158,15 @@ class TaskModel(Protocol):
         ...
 
 
+@runtime_checkable
+class HasGoals(Protocol):
+    """A task model whose policies head for a goal, which can be shown elsewhere."""
+
+    def observe_toward(self, state: State, angle: Scalar) -> Float[Array, " O"]:
+        """What the policy would observe if the goal lay at this angle of the world."""
+        ...
+
+
 def training_rows(
     model: TaskModel,
     actions: ActionSpec,
@@ -167,10 +176,14 @@ def training_rows(
     cost: Float[Array, "N k"],
     after: Float[Array, "N R"],
     terminated: Bool[Array, " N"],
+    failed: Bool[Array, " N"] | None = None,
 ) -> dict[str, Float[Array, "N _"]]:
-    """`inputs` and `targets` of the learned model for N real steps."""
+    """`inputs` and `targets` of the learned model for N real steps.
+
+    Steps in which the simulation `failed` have targets of NaN, from which a fit learns nothing.
+    """
     features = jax.vmap(model.record_features)(before)
-    return {
-        "inputs": jnp.concatenate([features, actions.encode(action)], -1),
-        "targets": jax.vmap(model.target)(before, after, reward, cost, terminated),
-    }
+    targets = jax.vmap(model.target)(before, after, reward, cost, terminated)
+    if failed is not None:
+        targets = jnp.where(failed[:, None], jnp.nan, targets)
+    return {"inputs": jnp.concatenate([features, actions.encode(action)], -1), "targets": targets}

@@ -33,8 +33,9 @@ NARROWEST = 1e-6
 class PlannerConfig:
     """How to plan; the defaults are those of safe-LOOP."""
 
-    kind: Literal["soft", "cem"] = "soft"
-    """How plans are weighted: by the exponential of their score, or the best ones equally."""
+    kind: Literal["soft", "cem", "steer"] = "soft"
+    """How plans are weighted: by the exponential of their score, or the best ones equally. With
+    steer there are no sequences of actions: a plan is the policy, shown a goal elsewhere."""
     horizon: Count = 8
     """Actions in a plan, H."""
     hold: Count = 1
@@ -59,6 +60,8 @@ class PlannerConfig:
     they need a positive threshold."""
     value_weight: NonNegative = 1.0
     """Weight of the terminal value at the end of a plan; 0 disables it."""
+    directions: Count = 16
+    """Steer: number of directions in which the policy is shown a goal."""
     fewest_safe: Count = 10
     """With at least this many safe plans, only these count, by value; otherwise all plans count, by
     cost."""
@@ -142,7 +145,7 @@ def plan(
         var = (1 - config.smoothing) * spread + config.smoothing * var
         seen = (plans, values, costs)
         seen = [jnp.concatenate([x, b[None]]) for x, b in zip(seen, best, strict=True)]
-        return (mean, var, *_pick(seen, _best(config, *seen[1:]))), None
+        return (mean, var, *_pick(seen, best_of(config, *seen[1:]))), None
 
     infinite = jnp.full(mean.shape[0], jnp.inf)
     var = jnp.broadcast_to(jnp.square(high - low) / 16, start.shape)
@@ -154,7 +157,7 @@ def plan(
     # Evaluated again with the same random numbers, because the best plan may have been a lucky one.
     plans = jnp.stack([final, best])
     values, costs = evaluate_plans(plans, last_key)
-    index = jnp.where(costs[0] <= config.cost_threshold, 0, _best(config, values, costs))
+    index = jnp.where(costs[0] <= config.cost_threshold, 0, best_of(config, values, costs))
     chosen, chosen_value, worst = _pick([plans, values, costs], index)
     chosen = jnp.moveaxis(jnp.clip(chosen, low, high), 1, 0)
     last = initial_mean(config, world.actions, chosen.shape[0])[:, :1]
@@ -229,13 +232,35 @@ def worst_cost(
     As for a plan, the worst case is over elites, particles and constraints.
     """
 
-    def one(world: LearnedWorld, member: Index, key: RandomKey) -> Float[Array, " N"]:
+    return outcome(config, world, states, action, policy, None, key)[1]
+
+
+def outcome(
+    config: PlannerConfig,
+    world: LearnedWorld,
+    states: State,
+    action: Float[Array, "N A"],
+    policy: Policy,
+    value: Value | None,
+    key: RandomKey,
+    observe: Callable[[State], Float[Array, " O"]] | None = None,
+) -> tuple[Float[Array, " N"], Float[Array, " N"]]:
+    """Value and worst-case cost of `action` now, followed by `policy`, which may see otherwise."""
+
+    def one(world: LearnedWorld, member: Index, key: RandomKey) -> tuple[Array, Array]:
         first_key, rest_key = jax.random.split(key)
         now = follow(world, action[None], states, first_key, member)
-        rest, _ = imagine(world, policy, now.states, config.steps - 1, rest_key, member)
-        return (now.cost + now.alive[:, None] * rest.cost_returns()).max(-1)
+        rest, end = imagine(
+            world, policy, now.states, config.steps - 1, rest_key, member, observe=observe
+        )
+        total = now.reward + now.alive * rest.returns()
+        if value is not None and config.value_weight:
+            terminal = config.value_weight * value(jax.vmap(world.model.observe)(end), rest_key)
+            total = total + jnp.where(rest.terminated.any(0), 0.0, now.alive * terminal)
+        return total, (now.cost + now.alive[:, None] * rest.cost_returns()).max(-1)
 
-    return _over_particles(config, world, one, key).max((0, 1))
+    total, cost = _over_particles(config, world, one, key)
+    return total.mean((0, 1)), cost.max((0, 1))
 
 
 def _over_particles(
@@ -291,7 +316,7 @@ def _proposals(
     return jax.vmap(one)(members, jax.random.split(key, count))
 
 
-def _best(
+def best_of(
     config: PlannerConfig, values: Float[Array, "C N"], costs: Float[Array, "C N"]
 ) -> Int[Array, " N"]:
     """For each state the safe plan of highest value; if none is safe, the one of lowest cost."""

@@ -72,6 +72,39 @@ class CostRatio(eqx.Module):
         return ((self.real + prior) / (self.imagined + prior)) ** certainty
 
 
+class EpisodeCosts(eqx.Module):
+    """Costs of whole imagined episodes, which take several rollouts; one place per rollout."""
+
+    running: Float[Array, "B k"]
+    """Cost of the present episode so far; NaN if its beginning was not imagined."""
+    finished: Float[Array, "B k"]
+    """Cost of the last episode that ended in this place; NaN before the first."""
+
+    @staticmethod
+    def none(n: int, k: int) -> "EpisodeCosts":
+        return EpisodeCosts(jnp.full((n, k), jnp.nan), jnp.full((n, k), jnp.nan))
+
+    def seen(
+        self, cost: Float[Array, "B k"], began: Bool[Array, " B"], over: Bool[Array, " B"]
+    ) -> "EpisodeCosts":
+        """The state after rollouts of these costs; episodes `began` with them or are `over`."""
+        running = jnp.where(began[:, None], 0.0, self.running) + cost
+        whole = over[:, None] & ~jnp.isnan(running)
+        # The next episode in this place must begin with a rollout of its own.
+        left = jnp.where(over[:, None], jnp.nan, running)
+        return EpisodeCosts(left, jnp.where(whole, running, self.finished))
+
+    def quantile(self, q: float, otherwise: Float[Array, " k"]) -> Float[Array, " k"]:
+        """The q-quantile of the finished episodes' costs; `otherwise` before the first."""
+        value = jnp.nanquantile(self.finished, q, 0)
+        return jnp.where(jnp.isnan(value), otherwise, value)
+
+    def within(self, limit: Float[Array, " k"]) -> Scalar:
+        """Share of the finished episodes within all limits; NaN before the first."""
+        known = ~jnp.isnan(self.finished).any(-1)
+        return ((self.finished <= limit).all(-1) & known).sum() / known.sum()
+
+
 class Progress(eqx.Module):
     """Whether a reward still rises quickly, from noisy values of it."""
 

@@ -29,6 +29,8 @@ from surefoot.envs.navigation.goal_rules import GoalConfig, GoalState, Observati
 from surefoot.envs.navigation.robots import load_model
 from surefoot.envs.navigation.sampler import Layouts
 
+SHOWN_DISTANCE = 1.5
+"""Metres to a goal that the policy is shown elsewhere: a usual distance of real ones."""
 Bounds = tuple[Float[Array, " F"], Float[Array, " F"]]
 
 
@@ -104,6 +106,12 @@ class EgoGoalModel(GoalModel[EgoState]):
             jnp, self.config, state.position, state.heading, state.body,
             state.course.goal, state.course.hazards,
         )  # fmt: skip
+
+    def observe_toward(self, state: EgoState, angle: Float[Array, ""]) -> Float[Array, " O"]:
+        """What the policy would observe if the goal lay at this angle of the world."""
+        ahead = SHOWN_DISTANCE * jnp.stack([jnp.cos(angle), jnp.sin(angle)])
+        course = state.course._replace(goal=state.position + ahead)
+        return self.observe(state._replace(course=course))
 
 
 @dataclass(frozen=True)

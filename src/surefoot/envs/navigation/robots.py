@@ -80,7 +80,7 @@ class Robot:
     def place(self, qpos: np.ndarray, x: float, y: float, yaw: float) -> None:
         """Move one robot: write its pose into qpos [nq]."""
         qpos[:2] = x, y
-        qpos[3:7] = np.cos(yaw / 2), 0.0, 0.0, np.sin(yaw / 2)
+        qpos[3:7] = geometry.turn(yaw)
 
     def read(self, qpos: np.ndarray, qvel: np.ndarray) -> Reading:
         """Pose and proprioception from qpos [N, nq] and qvel [N, nv], in new arrays."""

@@ -19,8 +19,8 @@ class SensorGroup(NamedTuple):
     """Sensors of the MuJoCo model that enter the observation in the same encoding."""
 
     names: tuple[str, ...]
-    encoding: Literal["plain", "angle", "quaternion"] = "plain"
-    """Angles enter as (sin, cos), a quaternion as a rotation matrix."""
+    encoding: Literal["plain", "angle", "quaternion", "height"] = "plain"
+    """Angles enter as (sin, cos), a quaternion as a rotation matrix, a position as its height."""
 
 
 def read_sensors(
@@ -34,6 +34,8 @@ def read_sensors(
             values = geometry.rotation(values).reshape(len(values), 9)
         elif encoding == "angle":
             values = np.stack([np.sin(values), np.cos(values)], 2).reshape(len(values), -1)
+        elif encoding == "height":
+            values = values[:, 2:]
         out.append(values)
     return np.concatenate(out, 1)
 

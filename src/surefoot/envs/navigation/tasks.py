@@ -1,11 +1,14 @@
 """The Goal tasks: one `Task` value per robot."""
 
 from functools import partial
+from typing import TYPE_CHECKING
 
 from surefoot.envs.navigation.goal import OBSERVATIONS, GoalConfig, GoalEnv
-from surefoot.envs.navigation.goal_model import EgoGoalModel, PaperGoalModel, goal_model
 from surefoot.envs.navigation.goal_rules import Observation
 from surefoot.envs.task import Task
+
+if TYPE_CHECKING:
+    from surefoot.envs.navigation.goal_model import EgoGoalModel, PaperGoalModel
 
 LEVELS = {
     level: {"hazards": hazards, "extent": extent, "max_episode_steps": 1000}
@@ -27,12 +30,14 @@ def _goal(name: str, robot: str, summary: str) -> Task:
     )
 
 
-def _model(env: GoalEnv, name: Observation) -> EgoGoalModel | PaperGoalModel:
+def _model(env: GoalEnv, name: Observation) -> "EgoGoalModel | PaperGoalModel":
     if env.config.action_repeat != 1:
         raise ValueError(
             f"action_repeat={env.config.action_repeat} contradicts model={name!r}, which misses "
             f"costs between repeats; use model='black-box' or planner.hold"
         )
+    from surefoot.envs.navigation.goal_model import goal_model  # needs JAX
+
     return goal_model(env.config, name)
 
 

@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -85,7 +86,9 @@ def _write_mp4(frames: Iterator[np.ndarray], path: Path, fps: float) -> None:
         macro_block_size=2,
         ffmpeg_log_level="error",
     )
-    with writer:
+    with writer, warnings.catch_warnings():
+        # JAX warns of forks; this one runs ffmpeg at once.
+        warnings.filterwarnings("ignore", ".*os.fork", RuntimeWarning)
         for frame in frames:
             # H.264 halves the colour channels, so both sides must be even.
             odd = ((0, frame.shape[0] % 2), (0, frame.shape[1] % 2), (0, 0))

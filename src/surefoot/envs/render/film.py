@@ -1,6 +1,7 @@
 """Clips of an episode of any environment that can be drawn or can render."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -87,7 +88,22 @@ def film_env(
     cost_limit: float | None = None,
     title: str = "",
 ) -> Path:
-    """Film the first environment of `env` from its present state; `step` steps it.
+    """Film the first environment of `env` from its present state; `step` steps it."""
+    frames = frames_of(env, step, view, steps, every, size, cost_limit, title)
+    return save_clip(frames, path, fps=30)
+
+
+def frames_of(
+    env: Any,
+    step: Callable[[], Filmed],
+    view: Literal["top", "camera"] = "top",
+    steps: int | None = None,
+    every: int = 2,
+    size: int = 640,
+    cost_limit: float | None = None,
+    title: str = "",
+) -> Iterator[np.ndarray]:
+    """The pictures of a film, uint8 [H, W, 3].
 
     An environment without a `scene` must be made with `render_mode="rgb_array"`.
     """
@@ -98,13 +114,21 @@ def film_env(
         raise ValueError("steps=None: the environment has no time limit; give a number of steps")
     if hasattr(env, "scene"):
         show = _camera(env, size) if view == "camera" else lambda scene: draw(scene, size)
-        frames = _scenes(env, step, show, count, every, cost_limit)
+        return _scenes(env, step, show, count, every, cost_limit, title)
     elif view == "camera":
         raise ValueError(f"view='camera': {type(env).__name__} has no MuJoCo model; use view='top'")
-    else:
-        numbers = Numbers(max_steps=limit or count, cost_limit=cost_limit, title=title)
-        frames = _renderings(env, step, numbers, count, every, size)
-    return save_clip(frames, path, fps=30)
+    numbers = Numbers(max_steps=limit or count, cost_limit=cost_limit, title=title)
+    return _renderings(env, step, numbers, count, every, size)
+
+
+def side_by_side(films: Sequence[Iterator[np.ndarray]]) -> Iterator[np.ndarray]:
+    """Several films in one, as a grid that is at least as wide as it is high."""
+    columns = math.ceil(math.sqrt(len(films)))
+    for pictures in zip(*films, strict=True):
+        rest = [np.full_like(pictures[0], 255)] * (-len(pictures) % columns)
+        every = [*pictures, *rest]
+        rows = [np.concatenate(every[i : i + columns], 1) for i in range(0, len(every), columns)]
+        yield np.concatenate(rows)
 
 
 def check_film(steps: int | None, every: int, size: int) -> None:
@@ -123,10 +147,12 @@ def _scenes(
     steps: int,
     every: int,
     cost_limit: float | None,
+    title: str,
 ) -> Iterator[np.ndarray]:
     trail: list[np.ndarray] = []
     for number in range(steps):
-        scene = replace(env.scene(0), cost_limit=cost_limit)
+        scene = env.scene(0)
+        scene = replace(scene, cost_limit=cost_limit, title=title or scene.title)
         if scene.step == 0:
             trail.clear()
         trail.append(np.asarray(scene.robot_xy))

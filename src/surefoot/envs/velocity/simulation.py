@@ -6,13 +6,11 @@ import numpy as np
 from mujoco import mjtJoint, mju_normalize4  # pyright: ignore[reportAttributeAccessIssue]
 from mujoco.batch import SimulationError
 
-from surefoot.envs.physics import Physics
+from surefoot.envs.physics import Physics, RungeKutta
 from surefoot.envs.velocity.robots import ROBOTS, load_model
 
 LARGEST = 1e10
 """MuJoCo's own bound on positions and velocities."""
-TINY = 1e-150
-"""Instead of a zero angle to divide by; its square underflows."""
 
 
 class Simulation(Physics):
@@ -23,6 +21,7 @@ class Simulation(Physics):
         self.robot = ROBOTS[robot]
         self.seconds = self.robot.frame_skip * self.model.opt.timestep
         self._free = self.model.jnt_type[0] == mjtJoint.mjJNT_FREE.value
+        self._runge_kutta = RungeKutta(self.model)
         self._broken = np.zeros(num_envs, dtype=bool)
         self._qacc = self.batch.bind("qacc")
         self._place = None if self.robot.place == "qpos" else self.batch.bind(self.robot.place)
@@ -69,23 +68,7 @@ class Simulation(Physics):
         if not self._free:
             return self.batch.step(nstep=self.robot.frame_skip)
         for _ in range(self.robot.frame_skip):
-            self._runge_kutta(self.model.opt.timestep)
-
-    def _runge_kutta(self, dt: float) -> None:
-        """A physics step by the classical scheme, with a forward pass for each of its stages."""
-        qpos, qvel = self.qpos.copy(), self.qvel.copy()
-        products = _quaternion_products(qpos[:, 3:7])
-        velocity, acceleration = qvel, self._accelerations()
-        velocities, accelerations = qvel.copy(), acceleration.copy()
-        for share, weight in ((0.5, 2.0), (0.5, 2.0), (1.0, 1.0)):
-            self._move(qpos, products, (share * dt) * velocity)
-            velocity = qvel + (share * dt) * acceleration
-            self.qvel[:] = velocity
-            acceleration = self._accelerations()
-            velocities += weight * velocity
-            accelerations += weight * acceleration
-        self._move(qpos, products, (dt / 6) * velocities)
-        self.qvel[:] = qvel + (dt / 6) * accelerations
+            self._runge_kutta.step(self.qpos, self.qvel, self._accelerations)
 
     def _accelerations(self) -> np.ndarray:
         try:
@@ -94,21 +77,3 @@ class Simulation(Physics):
             self._broken[error.ids] = True
         self.warmstart[:] = self._qacc
         return self._qacc.copy()
-
-    def _move(self, qpos: np.ndarray, products: np.ndarray, change: np.ndarray) -> None:
-        """Set positions to `qpos` [N, nq] moved by `change` [N, nv], which turns the root."""
-        turn = change[:, 3:6]
-        angle = np.sqrt((turn * turn).sum(1))
-        quaternion = np.empty((len(turn), 4))
-        quaternion[:, 0] = np.cos(0.5 * angle)
-        quaternion[:, 1:] = turn * (np.sin(0.5 * angle) / np.maximum(angle, TINY))[:, None]
-        self.qpos[:, :3] = qpos[:, :3] + change[:, :3]
-        self.qpos[:, 3:7] = (products * quaternion[:, None]).sum(2)
-        self.qpos[:, 7:] = qpos[:, 7:] + change[:, 6:]
-
-
-def _quaternion_products(quaternions: np.ndarray) -> np.ndarray:
-    """Matrices [N, 4, 4] that multiply with the normalised quaternions [N, 4] from the left."""
-    w, x, y, z = (quaternions / np.linalg.norm(quaternions, axis=1, keepdims=True)).T
-    rows = ((w, -x, -y, -z), (x, w, -z, y), (y, z, w, -x), (z, -y, x, w))
-    return np.moveaxis(np.array(rows), -1, 0)

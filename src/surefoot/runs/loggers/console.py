@@ -70,6 +70,8 @@ class ConsoleLogger:
         info = self._info
         seeds = f"{len(info.seeds)} seed{'s' * (len(info.seeds) > 1)}"
         limits = ", ".join(f"{x:g}" for x in dict.fromkeys(info.cost_limits.values()))
+        if within := info.config.get("within"):
+            limits += f" for {within:.0%} of the episodes"
         self.message(f"{info.steps:,} real steps, {seeds}, cost limit {limits}")
         with suppress(ValueError):
             if settings := self._algorithm.summary(config_of(info, Path(info.algorithm))):
