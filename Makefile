@@ -3,13 +3,14 @@
 #   make test     run the tests
 #   make docs     build the documentation site into .cache/site
 #   make smoke    run every algorithm in small, from training to the report page
+#   make speed    check that no part of training has become much slower
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
 
-.PHONY: setup train test test-all smoke lint types docs clean
+.PHONY: setup train test test-all smoke speed lint types docs clean
 
 setup: $(READY)
 
@@ -35,6 +36,10 @@ test-all: setup
 smoke: setup
 	rm -rf .cache/smoke
 	$(BIN)/surefoot reproduce smoke --device cpu --jobs 2 --out .cache/smoke
+
+speed: export JAX_PLATFORMS ?= cpu
+speed: setup
+	$(BIN)/surefoot benchmark all --check
 
 lint: setup
 	$(BIN)/ruff check src tests benchmarks examples docs/hooks.py docs/pictures.py

@@ -1,7 +1,7 @@
 """All parts of training against a fixed loop on the same machine: a guard against slower versions.
 
-A ratio says how much a part does while the loop runs once. It hardly depends on the machine, so a
-ratio far below the recorded one is a regression.
+A ratio says how much a part does while the loop runs once, on a CPU in processor time. It hardly
+depends on the machine, so a ratio far below the recorded one is a regression.
 """
 
 import json
@@ -19,7 +19,7 @@ from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.benchmark.env import random_actions
 from surefoot.benchmark.parts import SMALL, TASK, Part, Parts
 from surefoot.benchmark.planner import plan_call
-from surefoot.benchmark.timing import Row, alternate
+from surefoot.benchmark.timing import Row, alternate, work_clock
 from surefoot.envs.task import make
 from surefoot.learn.sac import SACLearnerConfig
 from surefoot.runs.device import device_name
@@ -50,7 +50,7 @@ def benchmark(recorded: Mapping[str, float]) -> Iterator[Row]:
     """One row per part; with a `recorded` ratio, also the share of it that is reached."""
     on_device = device_loop()
     for name, part, reference in _parts(on_device):
-        seconds, loop = alternate(part.call, reference)
+        seconds, loop = alternate(part.call, reference, clock=work_clock())
         rate = part.count / seconds
         row: Row = {
             "part": name,

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
+
 SECONDS = 3.0
 WINDOWS = 10
 Row = dict[str, object]
@@ -18,19 +20,28 @@ def fastest(call: Callable[[], object]) -> float:
     return alternate(call)[0]
 
 
-def alternate(*calls: Callable[[], object]) -> list[float]:
+def alternate(
+    *calls: Callable[[], object], clock: Callable[[], float] | None = None
+) -> list[float]:
     """`fastest` of each call, with windows in turn, so that other work slows all of them alike."""
+    clock = clock or time.perf_counter
     for call in calls:
         call()  # compiles
     best = [float("inf")] * len(calls)
     for _ in range(WINDOWS):
         for i, call in enumerate(calls):
-            count, start = 0, time.perf_counter()
-            while (spent := time.perf_counter() - start) < SECONDS / WINDOWS / len(calls):
+            count, start = 0, clock()
+            while (spent := clock() - start) < SECONDS / WINDOWS / len(calls):
                 call()
                 count += 1
             best[i] = min(best[i], spent / count)
     return best
+
+
+def work_clock() -> Callable[[], float]:
+    """On a CPU the processor time of all threads, which other work on the machine hardly changes;
+    otherwise the wall clock."""
+    return time.process_time if jax.default_backend() == "cpu" else time.perf_counter
 
 
 def ask_python(
