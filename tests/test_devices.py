@@ -1,4 +1,4 @@
-"""Seeds shared by several devices: the numbers of one device, and checkpoints that move."""
+"""Seeds shared by several devices: the numbers of one, and checkpoints that move between them."""
 
 import json
 import os

@@ -149,6 +149,8 @@ def test_the_presets_of_model_free_algorithms(algorithm):
     steps = {} if algorithm == "sac" else {"steps_per_epoch": 60_000}
     longer = replace(config, observation="reference", **steps)
     for task in (*TASKS, OWN):
+        if task[-1].isdigit():  # of the family, which brings its own
+            continue
         for device in ("cpu", "gpu"):
             doggo = task.startswith("Doggo")
             assert preset(algorithm, task, device) == (longer if doggo else config)

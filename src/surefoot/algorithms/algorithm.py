@@ -125,6 +125,9 @@ class Algorithm(Generic[C]):
         config = changed(self.config(), overrides)
         if self.uses_model and self.sees(config) not in task.models:
             config = changed(config, {"model": BLACK_BOX})
+        seen = task.observations
+        if not self.uses_model and seen and self.sees(config) not in seen:
+            config = changed(config, {"observation": seen[0]})
         return config
 
     def sees(self, config: C) -> str:

@@ -130,12 +130,12 @@ class Collector:
         rows: list[tuple] = []
         finished: list[list[tuple]] = [[] for _ in self.seeds]
         for i in range(steps):
-            now = self.now(t + i)
+            now, obs = self.now(t + i), self.obs
             action = np.asarray(actor(now))
             sent = actions.to_env(action).reshape(self.env.num_envs, *action.shape[2:])
             step = self._step(sent, f"step {t + i} of the epoch")
             after = self.env.outcome if self._uses_state else None
-            rows.append((now.obs, action, *step, now.state, after))
+            rows.append((obs, action, *step, now.state, after))
             self._count(step, finished)
         return self._experience(rows, finished)
 
@@ -218,7 +218,7 @@ class Collector:
         self._reward += reward
         self._cost += cost
         self._length += 1
-        for i in np.flatnonzero(ended):
+        for i in np.flatnonzero(ended) if ended.any() else ():
             seed = i // self.per_seed
             finished[seed].append((self._reward[i], self._cost[i].copy(), self._length[i]))
             self._reward[i], self._cost[i], self._length[i] = 0.0, 0.0, 0
@@ -228,8 +228,7 @@ class Collector:
         obs, action, reward, cost, next_obs, terminated, ended, failed, before, after = zip(
             *rows, strict=True
         )
-        split = lambda values: np.stack([self._split(x) for x in values], 1)
-        stack = lambda values: split(values).astype(np.float32)
+        stack = lambda values: self._stack(values).astype(np.float32, copy=False)
         episodes = []
         for seed in finished:
             totals, costs, lengths = zip(*seed, strict=True) if seed else ((), (), ())
@@ -237,19 +236,25 @@ class Collector:
             episodes.append(Episodes(np.array(totals), costs, np.array(lengths, np.int64)))
         return Experience(
             seeds=self.seeds,
-            obs=np.stack(obs, 1).astype(np.float32),
+            obs=stack(obs),
             action=np.stack(action, 1),
             reward=stack(reward),
             cost=stack(cost),
             next_obs=stack(next_obs),
-            terminated=split(terminated),
-            ended=split(ended),
-            failed=split(failed),
+            terminated=self._stack(terminated),
+            ended=self._stack(ended),
+            failed=self._stack(failed),
             before=self._records(before),
             after=self._records(after),
             episodes=episodes,
             starts=self._recent_starts(),
         )
+
+    def _stack(self, values: Sequence[np.ndarray]) -> np.ndarray:
+        """T arrays [S * n, …] as [S, T, n, …]."""
+        shape = (len(values), len(self.seeds), self.per_seed, *values[0].shape[1:])
+        together = np.concatenate(values).reshape(shape)
+        return np.ascontiguousarray(together.swapaxes(0, 1))
 
     def _records(self, states: Sequence[Tree]) -> np.ndarray | None:
         """Records [S, T, n, R] of real states."""
@@ -325,6 +330,8 @@ def _numbers(
         raise EnvironmentFault(f"environments, {when}: {name} has shape {array.shape}, not {shape}")
     if array.dtype.kind not in "fiub":
         raise EnvironmentFault(f"environments, {when}: {name} is {array.dtype}, not numbers")
+    if array.dtype.kind == "b" or np.abs(array).max(initial=0) < LARGEST_FLOAT:
+        return array
     finite = np.abs(array) < LARGEST_FLOAT  # false for NaN
     if not (finite if where is None else finite[where]).all():
         bad = ~finite if where is None else ~finite & where.reshape(-1, *[1] * (array.ndim - 1))

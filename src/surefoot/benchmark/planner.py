@@ -1,6 +1,6 @@
 """How fast planning is, and how long a run would take in which every step is planned."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import jax
 from jaxtyping import Array, Float, Key
@@ -104,6 +104,13 @@ def plans_per_second(
     config: SafeLoopConfig, model: TaskModel, actions: ActionSpec, n: int
 ) -> float:
     """How many plans n environments make together in a second."""
+    return n / fastest(plan_call(config, model, actions, n))
+
+
+def plan_call(
+    config: SafeLoopConfig, model: TaskModel, actions: ActionSpec, n: int
+) -> Callable[[], Plan]:
+    """A call that plans one step of n environments."""
     width = model.feature_size + actions.size
     keys = jax.random.split(jax.random.key(0), 3)
     learner = sac.init(config.sac, model.observation_size, actions, keys[0])
@@ -130,4 +137,4 @@ def plans_per_second(
         )
 
     key = jax.random.key(1)
-    return n / fastest(lambda: jax.block_until_ready(plan(learner, ensemble, records, key)))
+    return lambda: jax.block_until_ready(plan(learner, ensemble, records, key))

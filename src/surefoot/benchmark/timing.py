@@ -15,15 +15,22 @@ Row = dict[str, object]
 
 def fastest(call: Callable[[], object]) -> float:
     """Seconds per call in the fastest of several windows: other work on the machine only slows."""
-    call()  # compiles
-    seconds = []
+    return alternate(call)[0]
+
+
+def alternate(*calls: Callable[[], object]) -> list[float]:
+    """`fastest` of each call, with windows in turn, so that other work slows all of them alike."""
+    for call in calls:
+        call()  # compiles
+    best = [float("inf")] * len(calls)
     for _ in range(WINDOWS):
-        count, start = 0, time.perf_counter()
-        while (spent := time.perf_counter() - start) < SECONDS / WINDOWS:
-            call()
-            count += 1
-        seconds.append(spent / count)
-    return min(seconds)
+        for i, call in enumerate(calls):
+            count, start = 0, time.perf_counter()
+            while (spent := time.perf_counter() - start) < SECONDS / WINDOWS / len(calls):
+                call()
+                count += 1
+            best[i] = min(best[i], spent / count)
+    return best
 
 
 def ask_python(

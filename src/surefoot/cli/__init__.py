@@ -17,10 +17,12 @@ COMMANDS = {
     "envs": ("envs:envs", "list the tasks with their sizes and options"),
     "watch": ("envs:watch", "film an episode"),
     "parity": ("envs:parity", "compare with recordings of the reference environment"),
+    "benchmark all": ("benchmark:benchmark_all", "all parts of training against a fixed loop"),
     "benchmark env": ("benchmark:benchmark_env", "steps per second of environments"),
     "benchmark train": ("benchmark:benchmark_train", "steps per second of training"),
     "benchmark imagination": ("benchmark:benchmark_imagination", "imagined steps per second"),
     "benchmark planner": ("benchmark:benchmark_planner", "planned steps per second"),
+    "benchmark growth": ("benchmark:benchmark_growth", "how time and memory grow with the work"),
 }
 """Where the function of each command lives, imported when it runs, and what it does."""
 

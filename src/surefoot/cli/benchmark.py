@@ -2,15 +2,20 @@
 
 import json
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from surefoot.cli.output import Json, emit, out
+import tyro
+
+from surefoot.cli.output import Json, emit, err, out
 
 if TYPE_CHECKING:
     from surefoot.runs.folder import Values
 
 
-def _report(rows: Iterable["Values"], as_json: bool, line: Callable[["Values", bool], str]) -> None:
+def _report(
+    rows: Iterable["Values"], as_json: bool, line: Callable[["Values", bool], str]
+) -> list["Values"]:
     """Print each row as it is measured, or all of them as JSON; `line(row, first)` is its text."""
     done = []
     for row in rows:
@@ -19,6 +24,73 @@ def _report(rows: Iterable["Values"], as_json: bool, line: Callable[["Values", b
         done.append(row)
     if as_json:
         print(json.dumps(done, indent=1))
+    return done
+
+
+def benchmark_all(
+    record: bool = False,
+    check: bool = False,
+    history: Path = Path("docs/benchmarks.json"),
+    json_: Json = False,
+) -> int:
+    """What each part of training does while a fixed loop runs once on the same machine.
+
+    Args:
+        record: Append the ratios to the history.
+        check: Exit with 1 if a part does less than a third of what was recorded last on this kind
+            of device.
+        history: A file with recorded ratios.
+    """
+    from surefoot.benchmark import suite
+
+    past = suite.read_history(history)
+
+    def line(row: "Values", first: bool) -> str:
+        text = "{part:<12} {per_second:>11,.0f} {unit:<15} per s  ratio {ratio:>10,.4g}"
+        return (text + ("  {share:.2f} of the recorded" if "share" in row else "")).format_map(row)
+
+    rows = _report(suite.benchmark(suite.last_ratios(past)), json_, line)
+    if record:
+        suite.record(history, past, rows)
+    slower = suite.slower(rows)
+    if slower:
+        err.print(f"below a third of the recorded ratio: {', '.join(slower)}", markup=False)
+    return int(check and bool(slower))
+
+
+def benchmark_growth(
+    quantities: tuple[str, ...] = ("seeds", "rollouts", "rows", "environments"),
+    sizes: tuple[int, ...] = (),
+    preset: str | None = None,
+    out_: Annotated[Path, tyro.conf.arg(name="out")] = Path("growth.png"),
+    json_: Json = False,
+) -> int:
+    """How time and peak memory grow; exits with 1 if one grows faster than linearly.
+
+    Args:
+        quantities: What grows: seeds and rollouts (a pass of practice), rows (a fit of the model),
+            environments (collecting).
+        sizes: Sizes of each; a range of each quantity if none is given.
+        preset: Measure with a preset's settings instead of small ones.
+        out_: The figure.
+    """
+    from surefoot.benchmark.growth import benchmark, worse_than_linear
+    from surefoot.report.growth import draw_growth
+
+    def line(row: "Values", first: bool) -> str:
+        text = "{size:>9,} {quantity:<12} {seconds:>9.4f} s {mib:>9,.1f} MiB"
+        if "exponent" in row:
+            text += "  time ~ size^{exponent:.2f}, memory ~ size^{bytes_exponent:.2f}"
+        return text.format(**row, mib=row["bytes"] / 2**20)
+
+    rows = _report(benchmark(preset, quantities, sizes), json_, line)
+    figure = draw_growth(rows, out_)
+    if not json_:
+        out.print(f"figure: {figure}", markup=False)
+    steep = [f"{row['quantity']} at {row['size']:,}" for row in worse_than_linear(rows)]
+    if steep:
+        err.print(f"worse than linear: {', '.join(steep)}", markup=False)
+    return int(bool(steep))
 
 
 def benchmark_env(

@@ -1,6 +1,7 @@
 """Action spaces as learners use them."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import gymnasium
 import jax
@@ -44,7 +45,14 @@ class ActionSpec:
 
     def to_env(self, action: np.ndarray) -> np.ndarray:
         """Actions as input of an environment."""
-        return action if self.discrete else np.minimum(np.maximum(action, self.low), self.high)
+        if self.discrete:
+            return action
+        low, high = self._bounds
+        return np.minimum(np.maximum(action, low), high)
+
+    @cached_property
+    def _bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.asarray(self.low), np.asarray(self.high)
 
 
 def action_spec(space: gymnasium.Space) -> ActionSpec:

@@ -31,8 +31,9 @@ class Streams:
 
     def skip_one(self) -> None:
         """Every stream consumes one number."""
-        for i in np.flatnonzero(self._used >= BLOCK).tolist():
-            self._refill(i)
+        if self._used.max() >= BLOCK:
+            for i in np.flatnonzero(self._used >= BLOCK).tolist():
+                self._refill(i)
         self._used += 1
 
     def drawer(self, i: int) -> Callable[[float, float], float]:

@@ -61,7 +61,7 @@ class SafetyEnv(gymnasium.Env):
             raise ValueError(
                 f"action has the shape {action.shape}; it must be {self.action_space.shape}"
             )
-        core, before = self.core, self.core.outcome
+        core, before = self.core, infos.places(self.core)
         actions = core._checked(action[None])
         # Not `core.step`: that would start the next episode, and so draw its layout, by itself.
         reward, cost, terminated, failed = core.advance(actions)
@@ -150,7 +150,7 @@ class Builder(SafetyEnv):
         """Costs of the last step by name; empty before the first reset."""
         if self.core.outcome is None:
             return {}
-        columns = infos.step_columns(self.core, None, np.empty(0))
+        columns = infos.step_columns(self.core, np.empty(0), np.empty(0))
         return {k: v for k, v in infos.pick(columns, 0).items() if k.startswith("cost_")}
 
     def _observation(self, flat: np.ndarray) -> Any:

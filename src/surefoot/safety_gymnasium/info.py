@@ -70,12 +70,17 @@ def action_space(env: TaskEnv) -> spaces.Box:
     return spaces.Box(low.astype(np.float64), high.astype(np.float64), dtype=np.float64)
 
 
-def step_columns(env: TaskEnv, before: Any, actions: np.ndarray) -> Columns:
-    """`info` of a step of every environment from the state `before` with `actions` [N, A]."""
+def places(env: TaskEnv) -> np.ndarray:
+    """Where runners are now, [N, axes]: what `step_columns` must know of the time before a step."""
+    return env.place.copy() if isinstance(env, VelocityEnv) else np.empty(0)
+
+
+def step_columns(env: TaskEnv, before: np.ndarray, actions: np.ndarray) -> Columns:
+    """`info` of a step of every environment from the places `before` with `actions` [N, A]."""
     if isinstance(env, FamilyEnv):
         return _family_columns(env)
     assert isinstance(env, VelocityEnv)
-    return _velocity_columns(env, before.place, actions)
+    return _velocity_columns(env, before, actions)
 
 
 def _family_columns(env: FamilyEnv) -> Columns:

@@ -44,9 +44,11 @@ _MISSING = ("model", "data", "world", "world_info", "random_generator")
 class View:
     """Attributes that can be read; the reference's could be written too."""
 
+    name = "task"
+
     def __setattr__(self, name: str, value: object) -> None:
         raise FrozenInstanceError(
-            f"{type(self).__name__}.{name} cannot be set; use make(..., config={{...}})"
+            f"{self.name}.{name} cannot be set; use make(..., config={{...}})"
         )
 
     def _put(self, **values: object) -> None:
@@ -61,6 +63,8 @@ def _conf(name: str, **values: Any) -> Any:
 
 class Agent(View):
     """The robot: `pos`, `vel` and `mat` in the world, and its sensors."""
+
+    name = "agent"
 
     def __init__(self, env: FamilyEnv):
         c, model = env.config, env.simulation.model

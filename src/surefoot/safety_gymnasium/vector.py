@@ -80,7 +80,7 @@ class NativeVectorEnv(SafetyVectorEnv):
         return self.core.reset(seed=seed)
 
     def step(self, actions: np.ndarray) -> Step:  # type: ignore[override]
-        core, before = self.core, self.core.outcome
+        core, before = self.core, infos.places(self.core)
         failures = core.failures
         obs, reward, terminated, truncated, info = core.step(np.asarray(actions))
         cost = info["cost"].max(1)

@@ -9,6 +9,7 @@ from surefoot.core.config import Count, NonNegativeInt, Positive, Range, check
 RobotName = Literal["point", "car", "doggo", "racecar", "ant"]
 TaskName = Literal["goal", "button", "push", "circle", "run"]
 Version = Literal["1.0.0", "1.2.0"]
+Observation = Literal["reference", "ego"]
 Number = Annotated[int, Range(least=0, most=1000)]
 Rectangle = tuple[float, float, float, float]
 """x and y at the lower corner, x and y at the upper one."""
@@ -117,6 +118,8 @@ class FamilyConfig:
     """Version of the reference: 1.2.0 starts episodes with the delay, 1.0.0 without."""
     ant: Version = "1.0.0"
     """Version of the reference's Ant: that of 1.2.0 has heavy feet."""
+    observation: Observation = "reference"
+    """reference: sensors and lidars; ego: body, goal and geometry in the robot's frame, lidars."""
     layout_seed: Annotated[int, Range(least=0, most=2**32 - 1)] | None = None
     """Start every episode from the layout of this seed; None: a new layout each time."""
     positions: dict[str, tuple[tuple[float, float], ...]] = field(default_factory=dict)
@@ -214,4 +217,5 @@ def stock(robot: RobotName, task: TaskName, level: int) -> FamilyConfig:
     return FamilyConfig(robot=robot, task=task, **{**BASE[task], **LEVELS[task][level]})  # type: ignore[arg-type]
 
 
+OBSERVATIONS: tuple[Observation, ...] = get_args(Observation)
 ROBOT_NAMES: tuple[RobotName, ...] = get_args(RobotName)

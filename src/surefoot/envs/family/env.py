@@ -6,7 +6,7 @@ import numpy as np
 from mujoco import MjModel  # pyright: ignore[reportAttributeAccessIssue]
 
 from surefoot.envs.base import EXCEPTION_REWARD, StepResult, TaskEnv
-from surefoot.envs.family import layout, rules
+from surefoot.envs.family import ego, layout, rules
 from surefoot.envs.family.config import FamilyConfig
 from surefoot.envs.family.rules import FamilyState
 from surefoot.envs.family.simulation import Simulation
@@ -34,7 +34,7 @@ class FamilyEnv(TaskEnv):
         low, high = self.simulation.model.actuator_ctrlrange.T
         super().__init__(
             num_envs,
-            rules.observation_size(config, self.simulation.sensors.shape[1]),
+            self._observation_size(),
             low,
             high,
             config.max_episode_steps,
@@ -53,6 +53,12 @@ class FamilyEnv(TaskEnv):
         """Each kind of cost in the last step, [N, k] in the order of `config.cost_kinds`."""
         self.met = np.zeros(num_envs, dtype=bool)
         """Where the last step reached the goal or pressed its button, [N]."""
+
+    def _observation_size(self) -> int:
+        sensors = self.simulation.sensors.shape[1]
+        if self.config.observation == "ego":
+            return ego.ego_size(self.config)
+        return rules.observation_size(self.config, sensors)
 
     def _begin(self, ids: np.ndarray) -> None:
         c, simulation = self.config, self.simulation
@@ -157,7 +163,10 @@ class FamilyEnv(TaskEnv):
 
     def observe(self, ids: np.ndarray) -> np.ndarray:
         state = self._state()
-        return rules.observe(self.config, state if len(ids) == self.num_envs else state.select(ids))
+        state = state if len(ids) == self.num_envs else state.select(ids)
+        if self.config.observation == "ego":
+            return ego.ego_observation(np, self.config, ego.view(self.config, state))
+        return rules.observe(self.config, state)
 
     SAVED = ("goal", "hazards", "button", "timer", "previous", "costs", "met")
 

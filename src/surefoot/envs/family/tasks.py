@@ -6,9 +6,17 @@ import numpy as np
 
 from surefoot.core.config import field_help
 from surefoot.envs.family import rules
-from surefoot.envs.family.config import LEVELS, FamilyConfig, RobotName, TaskName, stock
+from surefoot.envs.family.config import (
+    LEVELS,
+    OBSERVATIONS,
+    FamilyConfig,
+    RobotName,
+    TaskName,
+    stock,
+)
 from surefoot.envs.family.env import FamilyEnv
 from surefoot.envs.family.robots import ROBOTS
+from surefoot.envs.family.task_models import ego_model
 from surefoot.envs.family.world import compile_world
 from surefoot.envs.navigation.sensors import read_sensors
 from surefoot.envs.task import FAMILY, FAMILY_ROBOTS, Task
@@ -21,6 +29,29 @@ SUMMARIES: dict[TaskName, str] = {
     "run": "drives along a corridor",
 }
 COST_LIMIT = 25.0
+SCALED = {"ppo": "ppo", "ppo-lagrangian": "ppo", "trpo-lagrangian": "trpo", "cpo": "cpo"}
+"""Algorithms whose observations, in many units, are normalised, and the name of their learner."""
+# Real steps and episodes per epoch: 20 to 30 epochs of practice. Contacts take more data.
+MODEL_BASED: dict[TaskName, dict[str, object]] = {
+    "goal": {"steps": 80_000, "episodes": 4},
+    "button": {"steps": 200_000, "episodes": 8, "replay_share": 0.25},
+    "push": {"steps": 300_000, "episodes": 10, "replay_share": 0.5},
+    "circle": {"steps": 60_000, "episodes": 4},
+    "run": {"steps": 60_000, "episodes": 4},
+}
+LEGS = {
+    # Walking takes more data. Rollouts from past states include a fallen robot.
+    "steps": 300_000,
+    "episodes": 12,
+    "horizon": 100,
+    "carry": 0.0,
+    "replay_share": 0.5,
+    "learn_first": 8,
+    "ppo.hidden": (128, 128),
+    "ppo.minimum_log_std": -1.0,
+    "ensemble.hidden": (200, 200, 200, 200),
+    "ensemble.max_steps": 3000,
+}
 
 
 def __getattr__(name: str) -> Task:
@@ -43,6 +74,12 @@ def family_task(name: str, robot: RobotName, task: TaskName, level: int) -> Task
         options=stock(robot, task, level),
         levels=levels,
         cost_limits={"sum": COST_LIMIT},
+        observations=OBSERVATIONS,
+        models={"ego": ego_model},
+        presets={
+            "mbppo-lagrangian": MODEL_BASED[task] | (LEGS if robot in ("doggo", "ant") else {}),
+            **{name: {f"{field}.normalise_observations": True} for name, field in SCALED.items()},
+        },
         terminates=ROBOTS[robot].fall is not None,
     )
 

@@ -125,7 +125,7 @@ def observe(config: GoalConfig, state: GoalState, sensors: np.ndarray | None) ->
         return ego_observation(np, config, place, s.heading, s.body, s.goal, s.hazards)
     if config.observation == "paper":
         cos, sin = s.rotation[:, 0, 0], -s.rotation[:, 0, 1]
-        seen = paper_state(ROBOTS[config.robot], s)[:, :8]
+        seen = np.concatenate(_sensed(ROBOTS[config.robot], s, s.goal[:, None]), 1)
         return paper_observation(np, config, seen, place, cos, sin, s.hazards)
     assert sensors is not None
     out = np.zeros((len(s.heading), observation_size(config)))
@@ -187,7 +187,12 @@ def paper_sensors(xp: Namespace, robot: Robot, velocity: A, yaw_rate: A, magneto
 def paper_state(robot: Robot, state: GoalState) -> np.ndarray:
     """The paper's model state [N, 8 + 2 H + 4] (42 numbers for 15 hazards)."""
     points = np.concatenate([state.goal[:, None], state.hazards], 1)
+    parts = [*_sensed(robot, state, points), state.rotation[:, 0, :2], state.position[:, :2]]
+    return np.concatenate(parts, 1)
+
+
+def _sensed(robot: Robot, state: GoalState, points: np.ndarray) -> list[np.ndarray]:
+    """The paper's sensors [N, 6], and points of the floor [N, K, 2] in the robots' axes."""
     seen = np.stack(in_body(state, points), -1).reshape(len(points), -1)
     yaw_rate, field = state.body[:, robot.yaw_rate, None], -0.5 * state.rotation[:, 1]
-    sensors = paper_sensors(np, robot, state.body[:, :2], yaw_rate, field)
-    return np.concatenate([sensors, seen, state.rotation[:, 0, :2], state.position[:, :2]], 1)
+    return [paper_sensors(np, robot, state.body[:, :2], yaw_rate, field), seen]
