@@ -16,7 +16,6 @@ from surefoot.envs.family.config import (
 )
 from surefoot.envs.family.env import FamilyEnv
 from surefoot.envs.family.robots import ROBOTS
-from surefoot.envs.family.task_models import ego_model
 from surefoot.envs.family.world import compile_world
 from surefoot.envs.navigation.sensors import read_sensors
 from surefoot.envs.task import FAMILY, FAMILY_ROBOTS, Task
@@ -75,13 +74,19 @@ def family_task(name: str, robot: RobotName, task: TaskName, level: int) -> Task
         levels=levels,
         cost_limits={"sum": COST_LIMIT},
         observations=OBSERVATIONS,
-        models={"ego": ego_model},
+        models={"ego": _ego_model},
         presets={
             "mbppo-lagrangian": MODEL_BASED[task] | (LEGS if robot in ("doggo", "ant") else {}),
             **{name: {f"{field}.normalise_observations": True} for name, field in SCALED.items()},
         },
         terminates=ROBOTS[robot].fall is not None,
     )
+
+
+def _ego_model(env: FamilyEnv) -> Any:
+    from surefoot.envs.family.task_models import ego_model  # needs JAX
+
+    return ego_model(env)
 
 
 def describe_families() -> list[dict[str, Any]]:
