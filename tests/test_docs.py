@@ -140,7 +140,7 @@ def here(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "my_env.py").write_text(MY_ENV)
     yield tmp_path
-    for name in ("my_env", "own_environment"):
+    for name in ("my_env", "own_environment", "safety_gymnasium"):
         sys.modules.pop(name, None)
 
 

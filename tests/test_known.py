@@ -266,7 +266,7 @@ def test_a_run_with_python_functions_records_that(file, tmp_path, function, monk
     given = {"known": "cost", "cost": "mine.py:cost", function: lambda *batches: batches[2][:, 1]}
     if function == "known":
         given["known"] = {"cost": given["known"]}
-    monkeypatch.setattr("surefoot.runs.train.loop.begin", nothing_more)
+    monkeypatch.setattr("surefoot.runs.train.drive", nothing_more)
     with pytest.raises(ValueError, match="far enough"):
         surefoot.train("mine.py:Cart", config=CONFIG, cost_limit=1, out=tmp_path / "run", **given)
     info = read_info(RunFolder(tmp_path / "run"))
@@ -307,7 +307,7 @@ def test_the_documented_example(call, tmp_path, monkeypatch):
     """Every command of the page, up to the first epoch; functions agree with the environment."""
     (tmp_path / "cart.py").write_text(DOCUMENTED.partition("```python\n")[2].partition("```")[0])
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("surefoot.runs.train.loop.begin", nothing_more)
+    monkeypatch.setattr("surefoot.runs.train.drive", nothing_more)
     commands = [
         line.split()[1:] for line in DOCUMENTED.splitlines() if line[:13] == "    surefoot "
     ]

@@ -7,7 +7,7 @@ import tyro
 from rich.table import Table
 from tyro.conf import Positional
 
-from surefoot.cli.output import Json, emit, err, out
+from surefoot.cli.output import Json, emit, err, out, progress
 
 
 def envs(json_: Json = False) -> None:
@@ -102,7 +102,10 @@ def watch(
     if Path(what).is_dir():
         from surefoot.use.film import film as film_run
 
-        path = film_run(what, out_, which, view, steps, seed, every, size, plan, beside)
+        with progress("filming") as show:
+            path = film_run(
+                what, out_, which, view, steps, seed, every, size, plan, beside, on_step=show
+            )
     elif plan is not None:
         raise ValueError(f"--plan {plan} needs a run with a model: {what!r} is not a run's folder")
     else:

@@ -1,12 +1,14 @@
 """Where commands print: rich consoles for people, JSON for programs."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from tyro.conf import Positional
 
 from surefoot.core.files import printable, printable_lines
@@ -25,6 +27,15 @@ err = SafeConsole(stderr=True, highlight=False, soft_wrap=True)
 
 Run = Positional[Annotated[Path, tyro.conf.arg(metavar="RUN", help="The run's folder.")]]
 Json = Annotated[bool, tyro.conf.arg(name="json", help="Print JSON.")]
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A function that shows steps done, and of all, as a bar with the time left on a terminal."""
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, steps: bar.update(task, completed=done, total=steps)
 
 
 def emit(as_json: bool, value: object, lines: Iterable[str]) -> None:

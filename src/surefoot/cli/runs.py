@@ -10,7 +10,7 @@ import tyro
 from rich.markup import escape
 from tyro.conf import Positional
 
-from surefoot.cli.output import Json, Run, emit, out, with_mean
+from surefoot.cli.output import Json, Run, emit, out, progress, with_mean
 from surefoot.core.files import printable
 
 if TYPE_CHECKING:
@@ -103,7 +103,8 @@ def evaluate(argv: list[str]) -> int:
             planner: Settings of the planner; the defaults are the run's own.
         """
         changed = None if planner == usual else planner
-        result = use.evaluate(run, episodes, seed, deterministic, plan, changed)
+        with progress("evaluating") as show:
+            result = use.evaluate(run, episodes, seed, deterministic, plan, changed, on_step=show)
         emit(json_, result, _evaluation(result))
 
     tyro.cli(command, args=argv, prog="surefoot evaluate")

@@ -30,7 +30,8 @@ DASHES = ("-", "--", ":", "-.")
 GREY = "#444444"
 LABELS = {
     "reward": "episode reward", "cost": "episode cost", "violations": "violations so far",
-    "model_error": "validation error of the model",
+    "model_error": "validation error of the model", "imagined_reward": "imagined episode reward",
+    "imagined_cost": "imagined episode cost", "interventions": "share of steps that are planned",
 }  # fmt: skip
 WIDTH = 3.5  # inches
 LOG_RATIO = 5.0

@@ -38,7 +38,7 @@ class Acting:
     """What a planner needs, and its settings; None if the policies act alone."""
     mode: Mode = "look-ahead"
     render_mode: str | None = None
-    before_step: Callable[[], None] = lambda: None
+    before_step: Callable[[], object] = lambda: None
     """Called before every step of `evaluate`; may raise."""
     act: Callable[[np.ndarray], np.ndarray] | None = None
     """Acts instead of the policy: actions [N, A], or [N] choices, for observations [N, D]."""

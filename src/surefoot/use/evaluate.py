@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +34,7 @@ def evaluate(
     known: Known = None,
     cost: Any = None,
     policy: Callable[[np.ndarray], np.ndarray] | None = None,
+    on_step: Callable[[int, int], object] | None = None,
 ) -> Values:
     """Evaluate a run's policies on fresh episodes of its task.
 
@@ -55,6 +57,7 @@ def evaluate(
         policy: Acts instead of the run's policy: a function of observations [N, D] that returns
             actions [N, A]. With `plan="filter"` the run's model guards it, and the run's policy is
             assumed to act after each of its actions.
+        on_step: Called before every step with the number of steps done and of all.
     """
     plan = plan_of(run) if plan is None else None if plan == "none" else plan
     if episodes is None:
@@ -66,6 +69,9 @@ def evaluate(
         run, episodes, seed, deterministic, plan, planner, None, make_env, known, cost
     )
     acting.act = policy
+    if on_step is not None:
+        done, steps = count(), acting.env.max_episode_steps
+        acting.before_step = lambda: on_step(next(done), steps)
     return acting.evaluate()
 
 

@@ -1,6 +1,6 @@
 """Film an episode of a run, as it acts in `evaluate`: with its planner, if it has one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -29,6 +29,7 @@ def film(
     plan: Mode | None = None,
     beside: bool = False,
     make_env: MakeEnv | None = None,
+    on_step: Callable[[int, int], object] | None = None,
 ) -> Path:
     """Film seeds of a run, each in the first episode that it would meet in `evaluate`.
 
@@ -44,6 +45,7 @@ def film(
         plan: Plan on top of the run's policy, as in `evaluate`.
         beside: Show the policy without the plan beside it.
         make_env: The function that makes environments, if the run does not record its task.
+        on_step: Called before every step with the number of steps done and of all.
     """
     plan = plan or plan_of(run)
     if beside and plan is None:
@@ -53,7 +55,17 @@ def film(
         raise ValueError(f"which={which!r} must name at least one seed")
     films = [
         _frames(
-            run, number, view, steps, seed, every, size, mode, len(numbers) > 1 or beside, make_env
+            run,
+            number,
+            view,
+            steps,
+            seed,
+            every,
+            size,
+            mode,
+            len(numbers) > 1 or beside,
+            make_env,
+            on_step if (number, mode) == (numbers[-1], plan) else None,
         )
         for number in numbers
         for mode in ((None, plan) if beside else (plan,))
@@ -72,6 +84,7 @@ def _frames(
     plan: Mode | None,
     named: bool,
     make_env: MakeEnv | None,
+    on_step: Callable[[int, int], object] | None,
 ) -> Iterator[np.ndarray]:
     """The pictures of one seed; `named` puts the seed and the plan into the title."""
     check_film(steps, every, size)
@@ -85,7 +98,10 @@ def _frames(
     actions, clock = action_spec(env.single_action_space), iter(range(length))
 
     def step() -> Filmed:
-        taken = collector.collect(actor, actions, 1, t=next(clock))
+        t = next(clock)
+        if on_step is not None:
+            on_step(t, length)
+        taken = collector.collect(actor, actions, 1, t=t)
         reward, cost = float(taken.reward.sum()), float(taken.cost.sum())
         return Filmed(reward, cost, bool(taken.ended.any()))
 

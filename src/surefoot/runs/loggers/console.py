@@ -61,6 +61,7 @@ class ConsoleLogger:
         self._info, self._algorithm = info, algorithm_of(info)
         self._lines: list[tuple[str, ...]] = []
         self._start = time.perf_counter() - seconds
+        self._last = time.perf_counter()
         self._log = Folder(folder).open("log.txt", "ab")
         terminal = self._console.is_terminal and not quiet
         self._live = Live(console=self._console, auto_refresh=False) if terminal else None
@@ -99,7 +100,7 @@ class ConsoleLogger:
         line = "  ".join(f"{name} {value}" for name, value in columns.items())
         if self._live:
             self._lines.append(tuple(columns.values()))
-            status = Text(f"so far: {printable(phases)}")
+            status = Text(f"so far: {printable(phases)}{self._left(epoch)}")
             self._live.update(self._table(tuple(columns), status), refresh=True)
             self._write_log(f"{line}  ({phases})")
         else:
@@ -109,6 +110,18 @@ class ConsoleLogger:
         for row in epoch.metrics:
             if warning := self._algorithm.warning(row):
                 self.message(f"warning: seed {row['seed']}: {warning}")
+
+    def _left(self, epoch: Epoch) -> str:
+        """The time left, if the other epochs take as long as this one."""
+        now = time.perf_counter()
+        seconds, self._last = (now - self._last) * (epoch.total - epoch.number), now
+        if seconds < 1:
+            return ""
+        return (
+            f"; about {seconds:.0f} s left"
+            if seconds < 100
+            else f"; about {seconds / 60:.0f} min left"
+        )
 
     def message(self, text: str) -> None:
         self._write_log(text)
