@@ -181,7 +181,9 @@ def test_reports_do_not_load_the_code_that_a_run_refers_to(run, victim, call, tm
     script = tmp_path / "elsewhere.py"
     script.write_text(f"from pathlib import Path\nPath({str(victim)!r}).write_text('owned')\n")
     forge(run, "config.json", task=f"{script}:TASK", algorithm=f"{script}:ALGORITHM")
-    for words in (("show", run), ("runs", tmp_path), ("compare", run, "--out", tmp_path / "page")):
+    page = tmp_path / "page"
+    commands = ("show", run), ("runs", tmp_path), ("compare", run, "--out", page), ("report", run)
+    for words in commands:
         assert call(*map(str, words))[0] == 0
     assert victim.read_bytes() == b"precious"
 
@@ -258,7 +260,7 @@ def test_no_control_character_of_a_run_reaches_the_terminal(run, call, tmp_path)
     printed = []
     for words in (
         ("show", folder), ("runs", tmp_path), ("compare", folder, "--out", page),
-        ("resume", folder), ("resume", folder, "--steps", "120"),
+        ("report", folder, "--out", page / "run.html"), ("resume", folder), ("resume", folder, "--steps", "120"),
         ("evaluate", folder, "--seed", "x"),
     ):  # fmt: skip
         code, out, err = call(*map(str, words))
@@ -267,7 +269,7 @@ def test_no_control_character_of_a_run_reaches_the_terminal(run, call, tmp_path)
     forge(folder, "result.json", failed=ESCAPE)
     assert call("show", str(folder))[0] == 0
     printed += [*call("show", str(folder))[1:], (folder / "log.txt").read_text()]
-    printed.append((page / "report.html").read_text())
+    printed += [(page / name).read_text() for name in ("report.html", "run.html")]
     for text in printed:
         assert all(c.isprintable() or c == "\n" for c in text.replace("\N{NO-BREAK SPACE}", ""))
         assert "\nforged" not in text or "<html" in text  # where a new line means nothing
