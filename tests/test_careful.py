@@ -86,6 +86,7 @@ def test_what_was_learned_since_is_used_without_compiling_again():
     assert actor._mean is actor._begin
 
 
+@pytest.mark.slow
 def test_a_careful_run_resumes_exactly_and_is_evaluated_as_it_acts(tmp_path, monkeypatch, call):
     monkeypatch.setattr(careful, "PROBE", 10)
     monkeypatch.setattr(runs_train, "PLANNED_EPISODES", 2)

@@ -61,6 +61,7 @@ def test_a_run_on_several_devices_has_the_numbers_of_one(elsewhere, tmp_path):
     assert len(found["planned"]["seeds"]) == 2
 
 
+@pytest.mark.slow
 def test_one_device_resumes_what_several_began(elsewhere):
     run = elsewhere[1]
     assert resume(run, steps=2 * PER_EPOCH, quiet=True) == run

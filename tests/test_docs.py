@@ -199,6 +199,7 @@ def test_model_free_examples(name, here, capsys):
     assert Path(result).exists() and capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_examples_with_a_model(here, capsys, monkeypatch):
     """Train, filter and film an own environment; read its run; guard a policy; export it."""
     settings = {

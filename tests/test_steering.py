@@ -102,6 +102,7 @@ def test_the_goal_is_shown_elsewhere_and_nothing_else_changes():
     )
 
 
+@pytest.mark.slow
 def test_a_quadruped_is_steered_by_default(call, monkeypatch):
     monkeypatch.setattr(benchmark_planner, "fastest", lambda plan: plan() and 0.5)
     for known in (True, False):
