@@ -260,7 +260,8 @@ def test_no_control_character_of_a_run_reaches_the_terminal(run, call, tmp_path)
     printed = []
     for words in (
         ("show", folder), ("runs", tmp_path), ("compare", folder, "--out", page),
-        ("report", folder, "--out", page / "run.html"), ("resume", folder), ("resume", folder, "--steps", "120"),
+        ("report", folder, "--out", page / "run.html"), ("resume", folder),
+        ("resume", folder, "--steps", "120"),
         ("evaluate", folder, "--seed", "x"),
     ):  # fmt: skip
         code, out, err = call(*map(str, words))
