@@ -36,7 +36,7 @@ SCALED = {"ppo": "ppo", "ppo-lagrangian": "ppo", "trpo-lagrangian": "trpo", "cpo
 # Real steps and episodes per epoch: 20 to 30 epochs of practice. Contacts take more data.
 MODEL_BASED: dict[TaskName, dict[str, object]] = {
     "goal": {"steps": 80_000, "episodes": 4},
-    "button": {"steps": 200_000, "episodes": 8, "replay_share": 0.25},
+    "button": {"steps": 200_000, "episodes": 8, "replay_share": 0.25, "learn_first": 2},
     "push": {"steps": 300_000, "episodes": 10, "replay_share": 0.5},
     "circle": {"steps": 60_000, "episodes": 4},
     "run": {"steps": 60_000, "episodes": 4},
