@@ -1,7 +1,7 @@
-"""Runs in a process of its own, which has four devices: `python tests/several_devices.py FOLDER`.
+"""Runs in a process of its own, which has four devices: `python tests/several_devices.py [FOLDER]`.
 
-Prints one JSON object: what `over_seeds` computes there, and where; and what a run comes to that
-trains two seeds, each on a device, into FOLDER.
+Prints one JSON object: what `over_seeds` computes there, and where; or, with FOLDER, the evaluation
+of a run that trains two seeds, each on a device.
 """
 
 import json
@@ -27,7 +27,7 @@ def one_seed(key, state, factor):
     return {"x": x, "none": state["none"]}, count
 
 
-def main(folder: str) -> None:
+def functions() -> dict:
     found = {}
     for seeds, in_turn in CASES:
         state = {"x": jnp.ones((seeds, 5)), "none": jnp.zeros((seeds, 0))}
@@ -42,10 +42,12 @@ def main(folder: str) -> None:
             "count": np.asarray(count).tolist(),
             "alone": alone.tolist(),
         }
-    run = start("mbppo-lagrangian", Path(folder), 1)
-    found["planned"] = evaluate(run, 1, plan="look-ahead")
-    print(json.dumps(found))
+    return found
+
+
+def run(folder: str) -> dict:
+    return evaluate(start("mbppo-lagrangian", Path(folder), 1), 1, plan="look-ahead")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    print(json.dumps(run(sys.argv[1]) if sys.argv[1:] else functions()))

@@ -21,22 +21,32 @@ USED = {8: 4, 6: 3, 7: 1}
 """Of four devices, as many as divide the seeds."""
 
 
-@pytest.fixture(scope="module")
-def elsewhere(tmp_path_factory):
-    """What a process with four devices prints, and the run that it trains."""
-    run = tmp_path_factory.mktemp("devices") / "run"
+def on_four_devices(*words):
+    """What `several_devices.py` prints in a process with four devices."""
     flags = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
     environment = {**os.environ, "XLA_FLAGS": flags}
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), str(run)], env=environment, capture_output=True, text=True
+        [sys.executable, str(SCRIPT), *words], env=environment, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1]), run
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture(scope="module")
+def functions():
+    return on_four_devices()
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory):
+    """What a run on four devices comes to, and its folder."""
+    run = tmp_path_factory.mktemp("devices") / "run"
+    return on_four_devices(str(run)), run
 
 
 @pytest.mark.parametrize(("seeds", "in_turn"), CASES)
-def test_devices_share_the_seeds_evenly(elsewhere, seeds, in_turn):
-    there = elsewhere[0][f"{seeds} {in_turn}"]
+def test_devices_share_the_seeds_evenly(functions, seeds, in_turn):
+    there = functions[f"{seeds} {in_turn}"]
     state = {"x": jnp.ones((seeds, 5)), "none": jnp.zeros((seeds, 0))}
     step = over_seeds(one_seed, seeds, shared=(2,))
     for _ in range(2):
@@ -47,6 +57,7 @@ def test_devices_share_the_seeds_evenly(elsewhere, seeds, in_turn):
     np.testing.assert_array_equal(np.float32(there["alone"]), state["x"][3:4])
 
 
+@pytest.mark.slow
 def test_a_run_on_several_devices_has_the_numbers_of_one(elsewhere, tmp_path):
     """Up to rounding: programs for several devices are compiled differently."""
     found, run = elsewhere
@@ -58,7 +69,7 @@ def test_a_run_on_several_devices_has_the_numbers_of_one(elsewhere, tmp_path):
             np.testing.assert_array_equal(several.arrays[name][1:], array)
         elif name.startswith(("trainer/", "policy/weight", "policy/bias")):
             np.testing.assert_allclose(several.arrays[name][1:], array, 1e-4, 1e-5)
-    assert len(found["planned"]["seeds"]) == 2
+    assert len(found["seeds"]) == 2
 
 
 @pytest.mark.slow

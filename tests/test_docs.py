@@ -185,10 +185,11 @@ def script(name: str):
     return module
 
 
+NAMES = ["two_constraints", "choosing_a_limit", pytest.param("comparing", marks=pytest.mark.slow)]
 SHORT = {"quiet": True, "task_options": {"kwargs": {"max_episode_steps": 20}}}
 
 
-@pytest.mark.parametrize("name", ["two_constraints", "choosing_a_limit", "comparing"])
+@pytest.mark.parametrize("name", NAMES)
 def test_model_free_examples(name, here, capsys):
     settings = {**SHORT, **TINY_PPO}
     if name == "comparing":

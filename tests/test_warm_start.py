@@ -133,7 +133,10 @@ class Crash(Exception):
     pass
 
 
-@pytest.mark.parametrize(("algorithm", "epoch"), [("mbppo-lagrangian", 2), ("ppo-lagrangian", 1)])
+@pytest.mark.parametrize(
+    ("algorithm", "epoch"),
+    [("mbppo-lagrangian", 2), pytest.param("ppo-lagrangian", 1, marks=pytest.mark.slow)],
+)
 def test_a_warm_started_run_resumes_exactly(source, algorithm, epoch, tmp_path, monkeypatch):
     """Also one that ended before its first checkpoint, if the other run still has its own."""
     options = {"from_run": source, "from_seed": 1}
