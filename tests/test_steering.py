@@ -17,7 +17,7 @@ from surefoot.world import planner
 from surefoot.world.black_box import BlackBox
 from surefoot.world.imagination import LearnedWorld
 from surefoot.world.planner import PlannerConfig
-from surefoot.world.steering import make_plan, steer
+from surefoot.world.steering import plan_function, steer
 from toys import linear_ensemble
 
 CONFIG = PlannerConfig(kind="steer", horizon=6, particles=1, directions=8, value_weight=0.0)
@@ -57,7 +57,7 @@ def test_the_best_safe_direction_is_taken():
     """East is best and far from the hazard at first. Near it, north and south are as good."""
     there = states((-5.0, 0.0), (0.25, 0.0))
     mean = planner.initial_mean(CONFIG, ACTIONS, 2)
-    plan = make_plan(CONFIG, world(), there, mean, policy, None, KEY)
+    plan = plan_function(CONFIG)(CONFIG, world(), there, mean, policy, None, KEY)
     np.testing.assert_allclose(plan.action[0], [1, 0], atol=1e-6)
     assert plan.value[0] == pytest.approx(0.6, abs=1e-5) and plan.safe.all()
     assert abs(plan.action[1, 0]) < 1e-6 and plan.worst_cost[1] == 0

@@ -19,7 +19,7 @@ from surefoot.world.ensemble import Ensemble
 from surefoot.world.imagination import LearnedWorld, Policy
 from surefoot.world.model import State
 from surefoot.world.planner import Plan, PlannerConfig
-from surefoot.world.steering import make_plan
+from surefoot.world.steering import plan_function
 
 MODES: tuple[Mode, ...] = get_args(Mode)
 DEFAULT = PlannerConfig(kind="cem", horizon=6, hold=5, samples=60, iterations=4, particles=1)
@@ -175,7 +175,7 @@ class PlannedActor:
         """The plans of one seed."""
         value = lambda obs, key: self._planning.value(learned[1], obs, key)
         world, states, act, key = self._imagined(learned, key, t, records)
-        return make_plan(self._config, world, states, mean, act, value, key)
+        return plan_function(self._config)(self._config, world, states, mean, act, value, key)
 
     def _risk_one(
         self, learned: Learned, key: RandomKey, t: Array, records: Array, action: Array

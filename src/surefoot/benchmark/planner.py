@@ -21,7 +21,7 @@ from surefoot.world.ensemble import Ensemble
 from surefoot.world.imagination import LearnedWorld
 from surefoot.world.model import TaskModel
 from surefoot.world.planner import Plan
-from surefoot.world.steering import make_plan
+from surefoot.world.steering import plan_function
 
 TASK = "PointGoal"
 NUM_ENVS = {"cpu": (1, 4), "gpu": (1, 13, 104, 832)}
@@ -87,7 +87,8 @@ def filter_benchmark(task: str, num_envs: Iterable[int]) -> Iterator[Row]:
             states = problem.task_model.restore(restore_key, records)
             learner, world = state.learner, problem.world(state.ensemble)
             value = lambda obs, key: learner.critics(learner.scaled(obs))[..., 0]
-            return make_plan(config.filter, world, states, mean, learner.sample, value, plan_key)
+            plan = plan_function(config.filter)
+            return plan(config.filter, world, states, mean, learner.sample, value, plan_key)
 
         args = state, records, mean, jax.random.key(1)
         seconds = fastest(lambda plan=plan, args=args: jax.block_until_ready(plan(*args)))

@@ -13,6 +13,21 @@ BLOCK = 256
 WORDS = 1024
 
 
+def _saved(twisters: Sequence[np.random.RandomState]) -> dict[str, np.ndarray]:
+    """Where the twisters are, as arrays."""
+    states = [twister.get_state(legacy=False)["state"] for twister in twisters]
+    return {
+        "keys": np.stack([state["key"] for state in states]),
+        "positions": np.array([state["pos"] for state in states]),
+    }
+
+
+def _restore(twisters: Sequence[np.random.RandomState], state: dict[str, np.ndarray]) -> None:
+    """Continue the twisters from what `_saved` returned."""
+    for twister, key, position in zip(twisters, state["keys"], state["positions"], strict=True):
+        twister.set_state(("MT19937", key, int(position), 0, 0.0))
+
+
 class Streams:
     """N independent streams of uniform doubles in [0, 1)."""
 
@@ -55,20 +70,12 @@ class Streams:
 
     def state(self) -> dict[str, np.ndarray]:
         """Everything needed to continue the streams."""
-        states = [t.get_state(legacy=False)["state"] for t in self._twisters]
-        return {
-            "keys": np.stack([s["key"] for s in states]),
-            "positions": np.array([s["pos"] for s in states]),
-            "block": self._block.copy(),
-            "used": self._used.copy(),
-        }
+        own = {"block": self._block.copy(), "used": self._used.copy()}
+        return {**_saved(self._twisters), **own}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Continue from what `state` returned."""
-        for twister, key, position in zip(
-            self._twisters, state["keys"], state["positions"], strict=True
-        ):
-            twister.set_state(("MT19937", key, int(position), 0, 0.0))
+        _restore(self._twisters, state)
         self._block[:] = state["block"]
         self._used[:] = state["used"]
 
@@ -137,20 +144,12 @@ class WordStreams:
 
     def state(self) -> dict[str, np.ndarray]:
         """Everything needed to continue the streams."""
-        states = [t.get_state(legacy=False)["state"] for t in self._twisters]
-        return {
-            "keys": np.stack([s["key"] for s in states]),
-            "positions": np.array([s["pos"] for s in states]),
-            "words": self._words.copy(),
-            "used": self._used.copy(),
-        }
+        own = {"words": self._words.copy(), "used": self._used.copy()}
+        return {**_saved(self._twisters), **own}
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         """Continue from what `state` returned."""
-        for twister, key, position in zip(
-            self._twisters, state["keys"], state["positions"], strict=True
-        ):
-            twister.set_state(("MT19937", key, int(position), 0, 0.0))
+        _restore(self._twisters, state)
         self._words[:] = state["words"]
         self._used[:] = state["used"]
 

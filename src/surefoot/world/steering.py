@@ -5,6 +5,8 @@ already walks to whatever goal it is shown. So a plan is a direction, judged by 
 with a goal there, or rest: the centre of all actions. See `planner` for the other kinds of plans.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -16,18 +18,9 @@ from surefoot.world.model import HasGoals, State
 from surefoot.world.planner import Plan, PlannerConfig, Value
 
 
-def make_plan(
-    config: PlannerConfig,
-    world: LearnedWorld,
-    states: State,
-    mean: Float[Array, "N H A"],
-    policy: Policy,
-    value: Value | None,
-    key: RandomKey,
-) -> Plan:
-    """Plan from `states` (leading axis N) by the kind of the config."""
-    make = steer if config.kind == "steer" else planner.plan
-    return make(config, world, states, mean, policy, value, key)
+def plan_function(config: PlannerConfig) -> Callable[..., Plan]:
+    """The function, `steer` or `planner.plan`, that makes plans of the config's kind."""
+    return steer if config.kind == "steer" else planner.plan
 
 
 def steer(

@@ -11,8 +11,8 @@ from surefoot.envs.navigation.layout import (
     GOAL_DRAWS,
     LAYOUT_ATTEMPTS,
     Disc,
-    ImpossibleLayout,
     Point,
+    place_all,
 )
 from surefoot.envs.streams import WordStreams
 
@@ -22,18 +22,13 @@ MANY = 100  # draws made together after those
 
 def sample_layout(streams: WordStreams, i: int, slots: Sequence[Slot]) -> list[Point]:
     """A place for each slot; the whole layout restarts when one fits nowhere in 100 draws."""
-    for _ in range(LAYOUT_ATTEMPTS):
-        placed: list[Disc] = []
-        for _, keepout, rectangle in slots:
-            point = sample_point(streams, i, rectangle, keepout, placed, DRAWS_PER_OBJECT)
-            if point is None:
-                break
-            placed.append((*point, keepout))
-        else:
-            return [(x, y) for x, y, _ in placed]
-    raise ImpossibleLayout(
-        f"no layout of {len(slots)} objects fits in {LAYOUT_ATTEMPTS} attempts; use fewer objects, "
-        f"a larger extent or other positions"
+    _, keepouts, rectangles = zip(*slots, strict=True)
+    return place_all(
+        keepouts,
+        lambda k, placed: sample_point(
+            streams, i, rectangles[k], keepouts[k], placed, DRAWS_PER_OBJECT
+        ),
+        f"in {LAYOUT_ATTEMPTS} attempts; use fewer objects, a larger extent or other positions",
     )
 
 

@@ -24,19 +24,28 @@ def sample_layout(draw: Draw, extent: float, keepouts: Sequence[float]) -> list[
 
     The whole layout restarts when an object fits nowhere in a hundred draws.
     """
+    return place_all(
+        keepouts,
+        lambda k, placed: sample_point(draw, extent, keepouts[k], placed, DRAWS_PER_OBJECT),
+        f"within extent={extent} in {LAYOUT_ATTEMPTS} attempts; use fewer hazards, smaller "
+        f"keepouts or a larger extent",
+    )
+
+
+def place_all(
+    keepouts: Sequence[float], place: Callable[[int, list[Disc]], Point | None], advice: str
+) -> list[Point]:
+    """`place(k, placed)` for each object k; from the start again when one finds no place."""
     for _ in range(LAYOUT_ATTEMPTS):
         placed: list[Disc] = []
-        for keepout in keepouts:
-            point = sample_point(draw, extent, keepout, placed, DRAWS_PER_OBJECT)
+        for k, keepout in enumerate(keepouts):
+            point = place(k, placed)
             if point is None:
                 break
             placed.append((*point, keepout))
         else:
             return [(x, y) for x, y, _ in placed]
-    raise ImpossibleLayout(
-        f"no layout of {len(keepouts)} objects fits within extent={extent} in "
-        f"{LAYOUT_ATTEMPTS} attempts; use fewer hazards, smaller keepouts or a larger extent"
-    )
+    raise ImpossibleLayout(f"no layout of {len(keepouts)} objects fits {advice}")
 
 
 def sample_point(
