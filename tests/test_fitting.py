@@ -1,5 +1,6 @@
 """Fitting against hand-worked losses and systems whose answer is known."""
 
+from dataclasses import replace
 from functools import partial
 from operator import itemgetter
 
@@ -16,6 +17,7 @@ from surefoot.world.ensemble import EnsembleConfig
 
 SMALL = EnsembleConfig(members=3, elites=2, hidden=(16,), batch_size=32, max_epochs=4, max_steps=20)
 CAPACITY, COUNT = 256, 200
+KEY = jax.random.key(0)
 
 
 def held_out(rows):
@@ -122,6 +124,18 @@ def test_targets_that_are_never_known_are_predicted_as_zero():
     x, y = data()
     scaled, _ = prepare(SMALL, fresh(), x, y.at[:, 1].set(jnp.nan), COUNT)
     assert (float(scaled.target_mean[1]), float(scaled.target_std[1])) == (0.0, np.float32(1e-6))
+
+
+def test_the_noise_of_a_rare_target_does_not_grow():
+    """Its bounds are drawn together by their penalty alone, and must not pass each other."""
+    config = replace(SMALL, learning_rate=0.05, max_steps=1000, max_epochs=1000, patience=1000)
+    x, y = data()
+    rare = jnp.where(jnp.arange(CAPACITY)[:, None] == 1, y[:, :1], jnp.nan)
+    y = jnp.concatenate([rare, y[:, 1:]], -1)
+    fitted, metrics = jax.jit(partial(fitting.fit, config))(fresh(config), x, y, COUNT, KEY)
+    members = fitted.members
+    gap = np.asarray(members.max_logvar - members.min_logvar)[:, 0]
+    assert int(metrics.steps) == 1000 and (gap < 1).all() and (gap > -1).all()
 
 
 def test_missing_targets_do_not_change_the_fit_of_other_outputs():

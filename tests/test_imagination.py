@@ -11,7 +11,7 @@ from surefoot.envs.navigation.goal_model import EgoGoalModel
 from surefoot.world import ensemble as ensembles
 from surefoot.world.black_box import BlackBox
 from surefoot.world.ensemble import EnsembleConfig
-from surefoot.world.imagination import LearnedWorld, imagine
+from surefoot.world.imagination import LearnedWorld, Restarts, imagine, last_steps
 from toys import linear_ensemble
 
 ACTIONS = ActionSpec(1, low=(-0.5,), high=(0.5,))
@@ -45,7 +45,7 @@ TASK_MODEL = BlackBox(2, cost_names=("a", "b"))
 
 
 @jax.jit
-def roll(ensemble, key, member=None, states=STARTS, noise=0.0, shift=0.0, left=None):
+def roll(ensemble, key, member=None, states=STARTS, noise=0.0, shift=0.0, left=None, restarts=None):
     states = jnp.asarray(states, jnp.float32)
 
     def policy(obs, key):
@@ -53,7 +53,7 @@ def roll(ensemble, key, member=None, states=STARTS, noise=0.0, shift=0.0, left=N
         return means + noise * jax.random.normal(key, means.shape)
 
     world = LearnedWorld(TASK_MODEL, ACTIONS, ensemble)
-    return imagine(world, policy, states, HORIZON, key, member, left)
+    return imagine(world, policy, states, HORIZON, key, member, left, restarts=restarts)
 
 
 def truth(left=(HORIZON,) * 6):
@@ -105,12 +105,37 @@ def test_rollouts_stay_where_their_time_limit_ends_them():
     np.testing.assert_array_equal(states, rollout.last_obs)
     for i, n in enumerate(length):
         np.testing.assert_array_equal(rollout.alive[:, i], np.arange(HORIZON) < n)
-        np.testing.assert_array_equal(rollout.ended()[:, i], np.arange(HORIZON) == n - 1)
+        np.testing.assert_array_equal(last_steps(rollout.alive)[:, i], np.arange(HORIZON) == n - 1)
         ends = np.flatnonzero(rollout.terminated[:, i])
         assert list(ends) == ([n - 1] if n == unlimited[i] < HORIZON else [])
         # Rows after the end show the final observation, which critics bootstrap from.
         np.testing.assert_array_equal(rollout.obs[:n, i], free.obs[:n, i])
         np.testing.assert_array_equal(rollout.obs[n:, i], np.tile(states[i], (HORIZON - n, 1)))
+
+
+def test_rollouts_that_restart_begin_again_at_other_states():
+    """Every 3 steps; the row in between shows the final state of a segment, with weight 0."""
+    some, pool = np.array([False, True] * 3), np.array([[0.3, 0.1], [-0.2, 0.4], [0.1, -0.3]])
+    restarts = Restarts(jnp.asarray(some), jnp.asarray(pool, jnp.float32), jnp.int32(3))
+    free, _ = roll(perfect_model(), jax.random.key(0))
+    rollout, _ = roll(perfect_model(), jax.random.key(0), restarts=restarts)
+    np.testing.assert_array_equal(rollout.obs[:, ~some], free.obs[:, ~some])
+    np.testing.assert_array_equal(rollout.alive[:, ~some], free.alive[:, ~some])
+    starts = set()
+    for i in np.flatnonzero(some):
+        ends = truth()[2][i]  # the first segment may terminate
+        alive = np.tile([1.0, 1.0, 1.0, 0.0], 3)
+        alive[ends:3] = 0
+        np.testing.assert_array_equal(rollout.alive[:, i], alive)
+        for t in range(HORIZON - 1):
+            s, after = np.asarray(rollout.obs[t : t + 2, i], float)
+            if t % 4 == 3:
+                starts.add(int(np.abs(pool - after).sum(1).argmin()))
+                assert np.abs(pool - after).sum(1).min() < 1e-6
+            else:
+                action = np.clip(s @ GAIN, -0.5, 0.5)
+                np.testing.assert_allclose(after, s @ TURN + action * PUSH, atol=1e-5)
+    assert len(starts) > 1
 
 
 def test_the_same_key_brings_the_same_luck():

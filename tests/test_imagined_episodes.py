@@ -100,7 +100,7 @@ def clock(steps, chance=0.0, cost_of=lambda age: age**2, reward_of=lambda age: 1
     return replace(PROBLEM, episode_steps=steps, model=model), ensemble, totals
 
 
-def passes(config, problem, ensemble, count, past_states=((0.0,),)):
+def passes(config, problem, ensemble, count, past_states=((0.0,),), reach=10**6):
     """`count` passes from the beginning: for each, the state after it, and its metrics.
 
     Nothing is learned, which saves most of the time.
@@ -108,11 +108,13 @@ def passes(config, problem, ensemble, count, past_states=((0.0,),)):
     key = jax.random.key(0)
     state = eqx.tree_at(lambda s: s.ensemble, mbppo.init(config, problem, key), ensemble)
     past = Past(jnp.zeros((1, 1)), jnp.array(past_states), jnp.int32(len(past_states)))
-    real = RealBatch(jnp.ones(1), jnp.zeros(1), None)
+    real = RealBatch(jnp.ones(1), jnp.zeros(1), jnp.array(False), None)
     step = jax.jit(partial(mbppo.practise, config, problem))
     with patch.object(ppo, "update", lambda config, learner, *_: (learner, {})):
         for i in range(count):
-            state, _, metrics = step(state, past, real, jnp.array(i == 0), jnp.float32(1.0))
+            state, _, metrics = step(
+                state, past, real, jnp.array(i == 0), jnp.float32(1.0), jnp.int32(reach)
+            )
             yield state, metrics
 
 
@@ -207,7 +209,7 @@ def test_values_at_the_time_limit_are_those_of_the_final_observation():
     def targets():
         world = problem.world(ensemble)
         rollout, _ = imagine(world, learner.sample, states, horizon, jax.random.key(1), left=left)
-        batch = mbppo.to_batch(rollout, None, jnp.array(True))
+        batch = mbppo.to_batch(rollout, rollout.alive, None, jnp.array(True))
         values = lambda obs: learner.critics(jnp.asarray(obs))
         rows, _ = prepare(config, learner, batch)
         return rollout, rows.targets, values(rollout.obs), values(rollout.last_obs)

@@ -65,6 +65,13 @@ def test_the_second_format_is_migrated():
     assert config_of(parse_info(old, Path("config.json")), Path("run")) == expected
 
 
+def test_the_third_format_is_migrated():
+    config = to_dict(TINY["mbppo-lagrangian"]) | {"adapt_passes": True}
+    old = INFO.to_dict() | {"format": 3, "algorithm": "mbppo-lagrangian", "config": config}
+    migrated = config_of(parse_info(old, Path("config.json")), Path("run"))
+    assert migrated == TINY["mbppo-lagrangian"]
+
+
 @pytest.mark.parametrize("number", [0, FORMAT + 1, 99, "2", None])
 def test_an_unknown_format_is_refused(number):
     with pytest.raises(Damaged, match=f"config.json .*format={number!r}"):

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -32,6 +33,7 @@ from surefoot.runs.checkpoint import newest_sound
 from surefoot.runs.folder import RunFolder
 from surefoot.world.black_box import BlackBox
 from surefoot.world.ensemble import EnsembleConfig
+from surefoot.world.imagination import Restarts
 from surefoot.world.trust import Progress
 from toys import Drift, linear_ensemble, two_costs
 
@@ -136,7 +138,8 @@ def test_real_segments_never_run_over_the_end_of_an_episode():
     config = replace(TINY, horizon=horizon, rollouts=600, real_share=0.5)
     problem = Problem((0,), width, 12, 2, ActionSpec(2), ("cost",))
     seen = episode_statistics(problem, experience)
-    real = real_batch(config, problem, experience, seen, 0)
+    rising = np.zeros(1, bool)
+    real = real_batch(config, problem, experience, seen, rising, 0)
     np.testing.assert_allclose(real.cost, [[3.0]])
     assert (real.segments.weight == 1).all()
     segments = real.segments.obs[0]
@@ -263,22 +266,41 @@ def test_what_the_model_misjudges_is_named():
         assert ALGORITHM.warning({**row, **mismatch}) == text
 
 
-def test_fewer_passes_while_the_reward_is_misjudged():
-    config = replace(OWN, cost_limit=(60.0,), passes=10, adapt_passes=True, steps=3 * 2 * STEPS)
+def test_rollouts_are_short_while_the_reward_is_misjudged():
+    config = replace(OWN, cost_limit=(60.0,), horizon=20, adapt_practice=True, steps=6 * STEPS)
     wrong = misjudging(reward_fn=lambda s, a, t: jnp.float32(100.0))
     rows = [epoch.metrics[0] for epoch in in_memory.epochs(config, Drift, known=wrong)]
-    assert [row["passes"] for row in rows] == [10, 8, 6]
+    assert [row["reach"] for row in rows] == [20, 14, 10]
     assert all(row["reward_mismatch"] and not row["cost_mismatch"] for row in rows)
+
+
+def test_only_steps_near_real_states_teach_at_short_reach():
+    """Carried, fresh and replayed rollouts, in this order; the last half starts again."""
+    two = replace(OWN.ensemble, elites=2)
+    config = replace(OWN, rollouts=8, carry=0.25, replay_share=0.25, horizon=10, ensemble=two)
+    config, problem = replace(config, adapt_practice=True), SimpleNamespace(episode_steps=4 * 10)
+    age = jnp.array([0, 20, 0, 0, 0, 0, 0, 0])
+    half = jnp.arange(8) >= 4
+    near = lambda reach: Restarts(half & (reach < 10), None, jnp.int32(reach))
+    assert mbppo_lagrangian.trusted(config, problem, age, near(10)).all()
+    weight = np.asarray(mbppo_lagrangian.trusted(config, problem, age, near(4)))
+    assert weight.sum(0).tolist() == [4, 0, 4, 4, 10, 10, 10, 10]
+    assert weight[:4, 0].all()
 
 
 def test_lambda_waits_while_the_reward_rises():
     """At most for the first epochs, and only as long as the last gain is recent."""
     config = replace(OWN, learn_first=2, passes=30)
     at = lambda updates, stale: mbppo_lagrangian.waits(
-        config, Progress(jnp.zeros(()), jnp.zeros(()), jnp.int32(updates), jnp.int32(stale))
+        config,
+        Progress(jnp.zeros(()), jnp.zeros(()), jnp.int32(updates), jnp.int32(stale)),
+        jnp.array(real_rises),
     )
+    real_rises = False
     assert at(1, 0) and at(60, 2)
     assert not at(61, 0) and not at(1, 3)
+    real_rises = True
+    assert at(1, 3) and not at(61, 0)
     config = replace(config, learn_first=0)
     assert not at(1, 0)
 

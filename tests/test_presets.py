@@ -56,7 +56,7 @@ def test_the_default_preset_of_mbppo(task, device):
     expected = rollouts.get(task.removesuffix("OpenAI"), (80, 0.25, 0.0))
     assert (c.horizon, c.carry, c.replay_share) == expected
     assert (c.anchor, c.ratio_memory, c.gate, c.real_share) == (True, 0.8, "none", 0.0)
-    assert not c.adapt_passes and not c.ppo.normalise_observations
+    assert not c.adapt_practice and not c.ppo.normalise_observations
     assert c.ppo.hidden == ((128, 128) if doggo else PPOConfig().hidden)
     assert c.ppo.minimum_log_std == (-1.0 if doggo else -1.6)
     rates = c.ppo.actor_learning_rate, c.ppo.critic_learning_rate
@@ -90,7 +90,7 @@ def test_the_default_preset_of_mbppo(task, device):
 def test_the_preset_of_mbppo_follows_an_unknown_environments_shape(shape, steps, episodes, device):
     c = preset("mbppo-lagrangian", OWN, device, shape=shape)
     assert (c.model, c.steps, c.episodes) == ("black-box", steps, episodes)
-    assert c.ppo.normalise_observations and c.adapt_passes
+    assert c.ppo.normalise_observations and c.adapt_practice
     # On a CPU, a large environment gets a larger model and less practice on it.
     large = device == "cpu" and shape.observation_size > 4
     assert (c.replay_share, c.ensemble.hidden == (200, 200, 200)) == (

@@ -171,7 +171,7 @@ def test_a_run_holds_what_it_should(run):
     info = json.loads((run / "config.json").read_text())
     assert info["seeds"] == [4, 5] and info["task_options"] == {"max_episode_steps": 20}
     assert from_dict(PPOLagrangianConfig, info["config"]) == TINY
-    assert info["format"] == 3 and info["cost_limits"] == {"hazards": 1.0}
+    assert info["format"] == 4 and info["cost_limits"] == {"hazards": 1.0}
     assert info["loggers"] == ["tensorboard"] and info["preset"] == "custom"
     rows = RunFolder(run).read_metrics()
     assert [(r["seed"], r["epoch"], r["steps"]) for r in rows] == [

@@ -153,10 +153,23 @@ def test_worse_rewards_are_no_progress():
     assert (float(progress.best), int(progress.stale)) == (10.0, 3)
 
 
-def test_fewer_passes_while_the_reward_is_misjudged():
-    passes = np.array([100.0, 100.0, 36.0, 50.0])
-    wrong = np.array([True, False, True, False])
-    np.testing.assert_allclose(trust.next_passes(passes, wrong, 100), [80.0, 100.0, 100 / 3, 62.5])
+def test_imagination_is_trusted_for_fewer_steps_while_it_is_wrong():
+    reach, wrong = np.array([80.0, 80.0, 6.0, 20.0]), np.array([True, False, True, False])
+    np.testing.assert_allclose(trust.next_reach(reach, wrong, 80), [56.0, 80.0, 20.0, 26.0])
+    assert trust.next_reach(np.array([1.0]), np.array([True]), 3) == [1.0]  # short episodes
+
+
+def test_a_reward_rises_quickly_if_it_is_a_tenth_above_the_best():
+    best = np.array([10.0, 10.0, -10.0, -10.0, np.nan, 0.0])
+    reward = np.array([11.1, 10.9, -8.9, -9.1, 5.0, 0.1])
+    assert trust.well_above(reward, best).tolist() == [True, False, True, False, False, True]
+
+
+def test_rollouts_near_the_data_do_not_count_as_episodes():
+    """Two windows of totals 1 and 3; a third rollout, of 100, would spoil an unseen window."""
+    counted = totals([1.0, 3.0, 100.0], [True] * 3, [0, 1, trust.NO_WINDOW], 2)
+    assert counted == pytest.approx(4.0)
+    assert totals([1.0, 3.0, 100.0], [True] * 3, [0, 0, trust.NO_WINDOW], 2) == pytest.approx(4.0)
 
 
 def totals(values, survived, window, windows, last_share=1.0):

@@ -72,8 +72,9 @@ class MBPPOConfig:
     """Epochs, at most, in which lambda waits while the imagined reward still rises quickly."""
     gate: Literal["none", "reward", "lagrangian"] = "reward"
     """What the performance ratio compares; none practises for all passes."""
-    adapt_passes: bool = False
-    """Take fewer passes after epochs in which imagined and real reward disagreed."""
+    adapt_practice: bool = False
+    """After epochs in which imagined and real reward disagreed, learn only from short rollouts that
+    start from past real states."""
     pr_threshold: Ratio = 0.66
     """Practice continues while this share of the elites agrees that it helps."""
     pr_rollouts: Count = 64
@@ -96,6 +97,12 @@ class MBPPOConfig:
     def replayed(self) -> int:
         """Number of rollouts that start from past real states."""
         return round(self.replay_share * self.rollouts)
+
+    @property
+    def short(self) -> int:
+        """Number of rollouts that become short ones if long ones are not believed."""
+        share = max(self.replayed, self.rollouts // 2)
+        return min(share, self.rollouts - self.carried) if self.adapt_practice else 0
 
     def __post_init__(self) -> None:
         check(self)
@@ -150,7 +157,9 @@ def fit_to(shape: Shape, device: str) -> Overrides:
         "episodes": min(10, max(2, round(2_000 / steps))),
         "steps": min(100_000, max(10_000, (60 if small else 100) * steps)),
         "ppo.normalise_observations": True,
-        "adapt_passes": True,
+        "ppo.adapt_rate": True,
+        "ppo.minimum_log_std": -2.0,
+        "adapt_practice": True,
         "filter.cost_threshold": planning.LEARNED_COST_THRESHOLD,
     }
     if device != "cpu" or small:

@@ -21,7 +21,7 @@ from surefoot.learn.actor_critic import Batch, Learner, observe, prepare
 from surefoot.learn.multiplier import NO_MULTIPLIER
 from surefoot.world import trust
 from surefoot.world.ensemble import Ensemble
-from surefoot.world.imagination import Rollout, imagine
+from surefoot.world.imagination import Restarts, Rollout, imagine, last_steps
 
 
 class ImaginedEpisodes(eqx.Module):
@@ -63,6 +63,8 @@ class RealBatch(eqx.Module):
     """Mean cost of an episode."""
     cost_error: Float[Array, " k"]
     """Its standard error."""
+    rising: Flag
+    """Whether the mean reward is well above that of all earlier batches."""
     segments: Batch | None
     """Segments as long as rollouts, for the first pass of an epoch; of weight 0 if none fits."""
 
@@ -113,9 +115,13 @@ def starting_states(
         index = jax.random.randint(fresh_key, (n - old,), 0, past.starts.shape[0])
         fresh = past.starts[index]
     if old:
-        index = jax.random.randint(old_key, (old,), 0, past.count)
-        fresh = jnp.concatenate([fresh, past.records[index]])
+        fresh = jnp.concatenate([fresh, past_records(past, old, old_key)])
     return problem.task_model.restore(restore_key, fresh)
+
+
+def past_records(past: Past, n: int, key: RandomKey) -> Float[Array, "n R"]:
+    """n past real states, drawn at random."""
+    return past.records[jax.random.randint(key, (n,), 0, past.count)]
 
 
 def next_rollouts(
@@ -146,13 +152,17 @@ def windows(config: MBPPOConfig, problem: Problem) -> int:
 
 
 def episode_means(
-    config: MBPPOConfig, problem: Problem, rollout: Rollout, age: Int[Array, " B"]
+    config: MBPPOConfig,
+    problem: Problem,
+    rollout: Rollout,
+    age: Int[Array, " B"],
+    near: Bool[Array, " B"],
 ) -> tuple[Scalar, Float[Array, " k"]]:
-    """Expected reward and costs of an episode of the policy that was imagined."""
+    """Expected reward and costs of an episode of the policy; rollouts `near` the data are none."""
     length, many = horizon(config, problem), windows(config, problem)
     totals = jnp.concatenate([rollout.returns()[:, None], rollout.cost_returns()], -1)
     survived = ~rollout.terminated.any(0)
-    window = jnp.where(from_past(config), -1, age // length)
+    window = jnp.where(near, trust.NO_WINDOW, jnp.where(from_past(config), -1, age // length))
     last_share = (problem.episode_steps - (many - 1) * length) / length
     means = trust.episode_totals(totals, survived, window, many, last_share)
     return means[0], means[1:]
@@ -163,6 +173,26 @@ def from_past(config: MBPPOConfig) -> Bool[Array, " B"]:
     return jnp.arange(config.rollouts) >= config.rollouts - config.replayed
 
 
+def near_data(
+    config: MBPPOConfig, problem: Problem, past: Past, reach: Index, key: RandomKey
+) -> Restarts:
+    """The last rollouts, which start from past states every `reach` steps; none at full reach."""
+    place = jnp.arange(config.rollouts)
+    short = (place >= config.rollouts - config.short) & (reach < horizon(config, problem))
+    draw_key, restore_key = jax.random.split(key)
+    records = past_records(past, config.short, draw_key)
+    return Restarts(short, problem.task_model.restore(restore_key, records), reach)
+
+
+def trusted(
+    config: MBPPOConfig, problem: Problem, age: Int[Array, " B"], restarts: Restarts
+) -> Bool[Array, "T B"]:
+    """Steps to learn from: all at full reach, otherwise those within reach of a real state."""
+    length = horizon(config, problem)
+    since = jnp.where(from_past(config), 0, age) + jnp.arange(length)[:, None]
+    return restarts.rollouts | (since < restarts.every) | (restarts.every >= length)
+
+
 def practise(
     config: MBPPOConfig,
     problem: Problem,
@@ -171,20 +201,29 @@ def practise(
     real: RealBatch,
     first: Flag,
     rate: Scalar,
+    reach: Index,
 ) -> tuple[State, Flag, Metrics]:
     """Lines 6 to 16: one pass. Returns the state, whether to continue, and metrics."""
     key, start_key, roll_key, update_key, trust_key = jax.random.split(state.key, 5)
     old, length = state.learner, horizon(config, problem)
     fresh = starting_states(config, problem, past, config.rollouts, start_key)
     imagined = next_rollouts(config, problem, state.imagined, fresh)
+    states, restarts, near = imagined.states, None, jnp.zeros(config.rollouts, bool)
+    if config.adapt_practice:
+        restarts = near_data(config, problem, past, reach, trust_key)
+        near, pool = restarts.rollouts, restarts.states
+        at = jnp.arange(config.rollouts) % config.short
+        states = choose(near, jax.tree.map(lambda x: x[at], pool), states)
     world = problem.world(state.ensemble)
     # Only the last window of an episode can reach the time limit, and only if it is shorter.
     left = problem.episode_steps - imagined.age if problem.episode_steps % length else None
-    rollout, end = imagine(world, old.sample, imagined.states, length, roll_key, left=left)
+    rollout, end = imagine(
+        world, old.sample, states, length, roll_key, left=left, restarts=restarts
+    )
     # An episode that terminated within the pass is over.
     age = jnp.where(rollout.terminated.any(0), problem.episode_steps, imagined.age + length)
     # Lines 8 and 10: the multiplier follows the cost of the present policy.
-    reward, cost = episode_means(config, problem, rollout, imagined.age)
+    reward, cost = episode_means(config, problem, rollout, imagined.age, near)
     limit = jnp.asarray(config.cost_limit, cost.dtype)
     ratio, costs = state.ratio, imagined.costs
     if config.anchor:
@@ -195,23 +234,26 @@ def practise(
             ratio = jax.tree.map(lambda new, old: jnp.where(first, new, old), seen, ratio)
         estimate = cost
         if costs is not None and config.within is not None:
-            began = (imagined.age == 0) & ~from_past(config)
+            began = (imagined.age == 0) & ~from_past(config) & ~near
             costs = costs.seen(rollout.cost_returns(), began, age >= problem.episode_steps)
             estimate = costs.quantile(config.within, cost)
         estimate = estimate * ratio.value(limit)
     else:
         estimate = rollout.cost_returns().mean(0)
-    batch = to_batch(rollout, real.segments, first)
+    weight = rollout.alive
+    if restarts is not None:
+        weight = weight * trusted(config, problem, imagined.age, restarts)
+    batch = to_batch(rollout, weight, real.segments, first)
     rows, scales = prepare(config.ppo, old, batch)
     progress = state.progress.seen(reward)
-    waiting = waits(config, progress)
+    waiting = waits(config, progress, real.rising)
     learner, lam = old, jnp.zeros_like(estimate)
     if config.constrained:
-        aim = config.beta * limit
-        measured = jnp.where(waiting, jnp.minimum(estimate, aim), estimate)
-        moved = multiplier.update(config.multiplier, old.multiplier, measured, aim, scales, rate)
+        aim, before = config.beta * limit, old.multiplier
+        moved = multiplier.update(config.multiplier, before, estimate, aim, scales, rate)
+        moved = jax.tree.map(lambda new, old: jnp.where(waiting, old, new), moved, before)
         old = eqx.tree_at(lambda s: s.multiplier, old, moved)
-        lam = multiplier.value(config.multiplier, moved)
+        lam = jnp.where(waiting, 0.0, multiplier.value(config.multiplier, moved))
     # Lines 9 and 11 to 15: K steps on the policy and the critics.
     learner, metrics = ppo.update(config.ppo, old, rows, lam, update_key, rate)
     if not problem.task_model.takes_observations:
@@ -235,12 +277,12 @@ def practise(
     return state, keep, metrics
 
 
-def waits(config: MBPPOConfig, progress: trust.Progress) -> Flag:
-    """Whether lambda may not rise yet, because the policy is still learning the task.
+def waits(config: MBPPOConfig, progress: trust.Progress, real_rises: Flag) -> Flag:
+    """Whether costs have no price yet, because the policy is still learning the task.
 
     Avoiding costs is easiest by doing nothing. A policy that does nothing learns no task.
     """
-    rising = progress.stale < max(1, config.passes // 10)
+    rising = real_rises | (progress.stale < max(1, config.passes // 10))
     return rising & (progress.updates <= config.learn_first * config.passes)
 
 
@@ -254,7 +296,9 @@ def practise_if_active(
     return jax.lax.cond(active, one_pass, lambda: (state, jnp.array(False), nothing))
 
 
-def to_batch(rollout: Rollout, real: Batch | None, first: Flag) -> Batch:
+def to_batch(
+    rollout: Rollout, weight: Float[Array, "T B"], real: Batch | None, first: Flag
+) -> Batch:
     """Imagined rollouts as the learner takes them; in a first pass with real ones beside them."""
     batch = Batch(
         obs=rollout.obs,
@@ -263,8 +307,8 @@ def to_batch(rollout: Rollout, real: Batch | None, first: Flag) -> Batch:
         cost=rollout.cost,
         next_obs=rollout.last_obs[None],
         terminated=rollout.terminated,
-        ended=rollout.ended(),
-        weight=rollout.alive,
+        ended=last_steps(weight) | rollout.terminated,
+        weight=weight,
     )
     if real is None:
         return batch

@@ -51,7 +51,7 @@ class MBPPOTrainer:
         begin = over_seeds(lambda key: mbppo.init(config, problem, key), many)
         self.state: State = begin(seed_keys(problem.seeds))
         self._data = ModelData(
-            config.ensemble, problem, self._epochs * batch, config.replay_share > 0
+            config.ensemble, problem, self._epochs * batch, bool(config.replayed or config.short)
         )
         self.datasets = {"dataset": self._data.dataset}
         # With a performance ratio, seeds need very different numbers of passes: run in turn, the
@@ -63,7 +63,9 @@ class MBPPOTrainer:
             in_turn=config.gate != "none",
         )
         self._scale = over_seeds(partial(mbppo.scale_observations, problem), many)
-        self._budget = np.full(many, config.passes, np.float32)
+        self._longest = mbppo.horizon(config, problem)
+        self._reach = np.full(many, self._longest, np.float32)
+        self._best_reward = np.full(many, np.nan, np.float32)
         self._compiled: Future | None = None
 
     def actor(self, done: int, rngs: Generators) -> Actor:
@@ -91,12 +93,17 @@ class MBPPOTrainer:
             past = self._past(experience)
             experience, self._parts = joined(self._parts), []
             self._episodes = episode_statistics(self.problem, experience)
-            self._real = real_batch(config, self.problem, experience, self._episodes, number)
+            reward, best = self._episodes.reward, self._best_reward
+            rising = trust.well_above(reward, best)
+            self._best_reward = np.fmax(reward, best)
+            self._real = real_batch(
+                config, self.problem, experience, self._episodes, rising, number
+            )
             rate = jnp.float32(1 - (1 - config.final_rate) * number / max(1, self._epochs - 1))
             if self._compiled is None:  # compile a pass while the model fits
                 self._compiled = _compile_aside(
                     self._pass, jnp.ones(many, bool), self.state, past, self._real,
-                    jnp.array(True), rate,
+                    jnp.array(True), rate, self._steps_within_reach(),
                 )  # fmt: skip
             self.state, self._fitted = self._data.fit(self.state)
             if config.ppo.normalise_observations:
@@ -118,26 +125,26 @@ class MBPPOTrainer:
         """Line 5: passes until the performance ratio stops every seed, or the maximum."""
         many, config = len(self.problem.seeds), self.config
         active, self._passes = jnp.ones(many, bool), np.zeros(many, int)
-        state, first, last = self.state, None, None
+        state, first, last, reach = self.state, None, None, self._steps_within_reach()
         for i in range(config.passes):
-            if config.adapt_passes:
-                active = active & jnp.asarray(i < np.round(self._budget))
-                if i >= np.round(self._budget).max():
-                    break
             before = active
-            state, active, now = one_pass(active, state, past, self._real, jnp.array(i == 0), rate)
+            state, active, now = one_pass(
+                active, state, past, self._real, jnp.array(i == 0), rate, reach
+            )
             # For seeds that have stopped, the last pass they took part in is reported.
             last = now if last is None else choose(before, now, last)
             first = last if first is None else first
             if config.gate == "none":
-                # Without waiting for the device.
-                self._passes += i < np.round(self._budget)
+                self._passes += 1  # without waiting for the device
                 continue
             self._passes += np.asarray(active)
             if not np.asarray(active).any():
                 break
         self.state = jax.block_until_ready(state)
         self._first, self._last = jax.device_get((first, last))
+
+    def _steps_within_reach(self) -> Array:
+        return jnp.asarray(np.round(self._reach), jnp.int32)
 
     def end_epoch(self) -> dict[str, Array | np.ndarray]:
         self._data.dataset.end_epoch()
@@ -156,8 +163,10 @@ class MBPPOTrainer:
             # The filter lowers cost and reward: only a cost above the imagined one is a mistake.
             cost_mismatch = cost_mismatch & (seen.cost > first["imagined_cost"])
             reward_mismatch = np.zeros_like(reward_mismatch)
-        if self.config.adapt_passes:
-            self._budget = trust.next_passes(self._budget, reward_mismatch, self.config.passes)
+        reach = np.round(self._reach)
+        if self.config.adapt_practice:
+            wrong = reward_mismatch | np.any(cost_mismatch, -1)
+            self._reach = trust.next_reach(self._reach, wrong, self._longest)
         price = jax.vmap(partial(multiplier.value, self.config.multiplier))
         share = {} if self.config.within is None else {"imagined_within": last["imagined_within"]}
         return {
@@ -172,8 +181,10 @@ class MBPPOTrainer:
             "model_error": np.asarray(self._fitted.holdout_mse).mean(-1),
             "model_epochs": np.asarray(self._fitted.epochs),
             "passes": self._passes,
+            "reach": reach,
             "performance_ratio": last["performance_ratio"],
             "kl": last["kl"],
+            "actor_steps": last["actor_steps"],
             "entropy": last["entropy"],
             "cost_ratio": jax.vmap(partial(CostRatio.value, limit=limit))(self.state.ratio),
             "cost_mismatch": np.any(cost_mismatch, -1).astype(int),
@@ -197,18 +208,24 @@ class MBPPOTrainer:
             self.state.learner,
             lambda learner, obs, key: learner.sample(obs, key),
             lambda learner, obs, key: learner.mode(obs),
-            lambda learner, obs, key: learner.critics(learner.scaled(obs))[..., 0],
+            lambda learner, obs, key: learner.values(learner.scaled(obs))[..., 0],
             self.config.filter if self.config.careful else None,
             self.config.horizon,
         )
 
     def snapshot(self) -> dict[str, Tree]:
         dataset = self._data.dataset.snapshot()
-        return {"state": self.state, "passes": self._budget, "dataset": dataset}
+        return {
+            "state": self.state,
+            "reach": self._reach,
+            "best_reward": self._best_reward,
+            "dataset": dataset,
+        }
 
     def restore(self, saved: Saved, steps: int, data: bool = True) -> None:
         self.state = saved.like("state", self.state)
-        self._budget = saved.like("passes", self._budget)
+        self._reach = saved.like("reach", self._reach)
+        self._best_reward = saved.like("best_reward", self._best_reward)
         if data:
             self._data.dataset.restore(saved.part("dataset"), steps)
         if self._filter is not None:
@@ -270,6 +287,7 @@ ALGORITHM = Algorithm(
         "lambda": lambda row: f"{row['lambda']:.3f}{' waits' if row['waiting'] else ''}",
         "model error": "{model_error:.4f}",
         "passes": _passes,
+        "reach": "{reach:.0f}",
     },
     acts=lambda config: "filter" if config.careful else None,
     summary=_summary,

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from surefoot.algorithms import mbppo_lagrangian as mbppo
 from surefoot.algorithms.experience import Experience
@@ -48,6 +48,7 @@ def real_batch(
     problem: Problem,
     experience: Experience,
     seen: EpisodeStatistics,
+    rising: Bool[np.ndarray, " S"],
     number: int,
 ) -> RealBatch:
     """The real batch of epoch `number`, of all seeds."""
@@ -60,7 +61,7 @@ def real_batch(
             for s, seed in enumerate(experience.seeds)
         ]
         segments = jax.tree.map(lambda *x: np.stack(x), *parts)
-    return RealBatch(seen.cost, seen.cost_error, segments)  # type: ignore[arg-type]
+    return RealBatch(seen.cost, seen.cost_error, rising, segments)  # type: ignore[arg-type]
 
 
 def _segments(

@@ -115,9 +115,10 @@ class Parts:
         nothing = jnp.zeros((many, 1, problem.task_model.record_size))
         past = mbppo.Past(nothing, nothing, jnp.zeros(many, jnp.int32))
         cost = jnp.zeros((many, problem.constraints))
-        real = mbppo.RealBatch(cost, cost, None)
-        args = (self._state(), past, real, jnp.array(True), jnp.float32(1))
+        real = mbppo.RealBatch(cost, cost, jnp.zeros(many, bool), None)
         length = mbppo.horizon(config, problem)
+        reach = jnp.full(many, length, jnp.int32)
+        args = (self._state(), past, real, jnp.array(True), jnp.float32(1), reach)
         return compiled(program, args, many * config.rollouts * length, "imagined steps")
 
     def imagination(self) -> tuple[Part, Part]:
@@ -138,7 +139,7 @@ class Parts:
         assert starts is not None  # the model knows its task's initial states
         args = (state.learner, state.ensemble, model.restore(key, starts), key)
         rollout, _ = jax.jit(roll)(*args)
-        batch = mbppo.to_batch(rollout, None, jnp.array(True))
+        batch = mbppo.to_batch(rollout, rollout.alive, None, jnp.array(True))
         count = config.rollouts * length
         return (
             compiled(jax.jit(roll), args, count, "imagined steps"),

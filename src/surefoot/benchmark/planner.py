@@ -86,7 +86,7 @@ def filter_benchmark(task: str, num_envs: Iterable[int]) -> Iterator[Row]:
             restore_key, plan_key = jax.random.split(key)
             states = problem.task_model.restore(restore_key, records)
             learner, world = state.learner, problem.world(state.ensemble)
-            value = lambda obs, key: learner.critics(learner.scaled(obs))[..., 0]
+            value = lambda obs, key: learner.values(learner.scaled(obs))[..., 0]
             plan = plan_function(config.filter)
             return plan(config.filter, world, states, mean, learner.sample, value, plan_key)
 

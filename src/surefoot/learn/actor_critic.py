@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Bool, Float, Shaped
 
-from surefoot.core.arrays import Metrics, RandomKey
+from surefoot.core.arrays import Metrics, RandomKey, Scalar
 from surefoot.core.config import Count, Fraction, Positive, Range, Width, check
 from surefoot.core.spaces import ActionSpec
 from surefoot.learn import multiplier, surrogate
@@ -42,6 +42,8 @@ class ActorCriticConfig:
     """Lower bound of the log standard deviation; None for no bound."""
     normalise_observations: bool = False
     """Scale observations by running statistics."""
+    normalise_values: bool = False
+    """Critics predict in units of their targets (PopArt), which may have any scale."""
 
     # Settings that are fields of `PPOConfig` only.
     minibatches: ClassVar[int] = 1
@@ -82,6 +84,13 @@ class Batch(eqx.Module):
     """Weight of each step, such as 0 after the end of an imagined episode; None weighs all 1."""
 
 
+class ValueScale(eqx.Module):
+    """Values are `mean + std` times the output of the critics."""
+
+    mean: Float[Array, " signals"]
+    std: Float[Array, " signals"]
+
+
 class Learner(eqx.Module):
     """Complete learner state: networks, optimiser states, observation statistics, multipliers."""
 
@@ -91,6 +100,14 @@ class Learner(eqx.Module):
     actor_moments: optax.OptState | None
     critic_moments: optax.OptState
     multiplier: MultiplierState
+    value_scale: ValueScale | None = None
+    actor_rate: Scalar | None = None
+    """Factor on the policy's learning rate, if it adapts."""
+
+    def values(self, obs: Float[Array, "*batch D"]) -> Float[Array, "*batch signals"]:
+        """Values of the reward and the costs; `obs` as the networks take them."""
+        out, scale = self.critics(obs), self.value_scale
+        return out if scale is None else scale.mean + scale.std * out
 
     def scaled(self, obs: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
         """Observations as the networks take them."""
@@ -149,6 +166,9 @@ def init(
         actor_moments=moments,
         critic_moments=_critic_optimiser(config).init(eqx.filter(critics, eqx.is_array)),
         multiplier=multiplier.init(multiplier_config, k),
+        value_scale=ValueScale(jnp.zeros(1 + k), jnp.ones(1 + k))
+        if config.normalise_values
+        else None,
     )
 
 
@@ -176,8 +196,8 @@ def prepare(config: ActorCriticConfig, learner: Learner, batch: Batch) -> tuple[
             f"next_obs has {batch.next_obs.shape[0]} rows: must be 1 or as many as obs, {steps}"
         )
     obs = learner.scaled(batch.obs)
-    values = learner.critics(obs)
-    next_values = learner.critics(learner.scaled(batch.next_obs))
+    values = learner.values(obs)
+    next_values = learner.values(learner.scaled(batch.next_obs))
     if batch.next_obs.shape[0] < steps:
         next_values = jnp.concatenate([values[1:], next_values])
     signals = jnp.concatenate([batch.reward[..., None], batch.cost], -1)
@@ -221,8 +241,12 @@ def fit_critics(
     `explained_variance_*` of the critics before the fit.
     """
 
+    learner = rescale_values(learner, rows)
+    scale = learner.value_scale or ValueScale(jnp.zeros(()), jnp.ones(()))
+
     def loss(critics: Critics, rows: Rows) -> tuple[Array, tuple[None, Array]]:
-        losses = surrogate.mean((critics(rows.obs) - rows.targets) ** 2, rows.weight)
+        targets = (rows.targets - scale.mean) / scale.std
+        losses = surrogate.mean((critics(rows.obs) - targets) ** 2, rows.weight)
         return jnp.sum(losses), (None, losses)
 
     critics, moments, _, losses = descend(
@@ -244,6 +268,21 @@ def fit_critics(
         metrics[f"explained_variance_{name}"] = explained[i]
     fields = lambda s: (s.critics, s.critic_moments)
     return eqx.tree_at(fields, learner, (critics, moments)), metrics
+
+
+def rescale_values(learner: Learner, rows: Rows) -> Learner:
+    """The same values, with critics in units of the rows' targets (van Hasselt et al., 2016)."""
+    old = learner.value_scale
+    if old is None:
+        return learner
+    std = surrogate.deviation(rows.targets, rows.weight)
+    new = ValueScale(surrogate.mean(rows.targets, rows.weight), jnp.where(std < 1e-6, 1.0, std))
+    last = lambda s: (s.critics.network.weights[-1], s.critics.network.biases[-1])
+    weight, bias = last(learner)
+    ratio = (old.std / new.std)[:, None]
+    bias = ratio * bias + ((old.mean - new.mean) / new.std)[:, None]
+    learner = eqx.tree_at(last, learner, (ratio[..., None] * weight, bias))
+    return eqx.tree_at(lambda s: s.value_scale, learner, new)
 
 
 def _critic_optimiser(config: ActorCriticConfig, rate: Rate = 1.0) -> optax.GradientTransformation:

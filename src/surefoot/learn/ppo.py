@@ -6,7 +6,7 @@ Everything here is for one seed; callers `vmap` `init` and `update` over seeds.
 # Constants of ActorCriticConfig are fields of PPOConfig.
 # pyright: reportIncompatibleVariableOverride=false
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import equinox as eqx
@@ -31,6 +31,10 @@ from surefoot.learn.descent import adam, descend
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.networks import Actor
 
+RATE_STEP = 1.1
+"""Factor by which an adaptive learning rate changes in an update."""
+LEAST_RATE = 0.02
+
 
 @dataclass(frozen=True)
 class PPOConfig(ActorCriticConfig):
@@ -52,6 +56,9 @@ class PPOConfig(ActorCriticConfig):
     """Minibatches per pass; 1 takes full-batch steps."""
     kl_stop: Positive | None = 0.012
     """Stop the policy update once the KL from the old policy exceeds this; None never stops."""
+    adapt_rate: bool = False
+    """Lower the policy's learning rate, at most to `LEAST_RATE` of it, while `kl_stop` ends updates
+    early, and raise it again while it does not."""
     entropy_coefficient: NonNegative = 0.0
     """Weight of the policy's entropy in the objective."""
     max_grad_norm: Positive | None = None
@@ -73,7 +80,8 @@ def init(
 ) -> Learner:
     """A new learner for k constraints; see `actor_critic.init`."""
     optimiser = _actor_optimiser(config)
-    return actor_critic.init(config, multiplier_config, obs_dim, actions, k, key, optimiser)
+    learner = actor_critic.init(config, multiplier_config, obs_dim, actions, k, key, optimiser)
+    return replace(learner, actor_rate=jnp.ones(())) if config.adapt_rate else learner
 
 
 def update(
@@ -126,6 +134,8 @@ def improve_policy(
         clipped = mean((jnp.abs(ratio - 1) > config.clip) * 1.0)
         return -objective, (stop, {"kl": kl, "entropy": entropy, "clip_fraction": clipped})
 
+    if learner.actor_rate is not None:
+        rate = rate * learner.actor_rate
     actor, moments, steps, metrics = descend(
         loss,
         _actor_optimiser(config, rate),
@@ -136,6 +146,11 @@ def improve_policy(
         config.minibatches,
         key,
     )
+    if learner.actor_rate is not None:
+        share = steps / (config.epochs * config.minibatches)
+        factor = jnp.where(share < 0.5, 1 / RATE_STEP, jnp.where(share < 1, 1.0, RATE_STEP))
+        adapted = jnp.clip(learner.actor_rate * factor, LEAST_RATE, 1.0)
+        learner = replace(learner, actor_rate=adapted)
     fields = lambda s: (s.actor, s.actor_moments)
     return eqx.tree_at(fields, learner, (actor, moments)), {"actor_steps": steps, **metrics}
 

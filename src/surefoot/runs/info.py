@@ -20,7 +20,7 @@ from surefoot.core.config import (
 from surefoot.core.files import Damaged
 from surefoot.runs.folder import RunFolder, Values
 
-FORMAT = 3
+FORMAT = 4
 Seed = Annotated[int, Range(least=0, most=2**32 - 1)]
 
 
@@ -133,7 +133,17 @@ def _from_format_2(values: Values) -> Values:
     return {**values, "config": config, "format": 3}
 
 
-MIGRATIONS: dict[int, Callable[[Values], Values]] = {1: _from_format_1, 2: _from_format_2}
+def _from_format_3(values: Values) -> Values:
+    """Practice on a model that misjudged the reward took fewer passes, not shorter rollouts."""
+    config = {name: x for name, x in values["config"].items() if name != "adapt_passes"}
+    return {**values, "config": config, "format": 4}
+
+
+MIGRATIONS: dict[int, Callable[[Values], Values]] = {
+    1: _from_format_1,
+    2: _from_format_2,
+    3: _from_format_3,
+}
 """From each earlier format to the next."""
 
 

@@ -24,7 +24,8 @@ from surefoot.core.arrays import Flag, Index, RandomKey, Scalar, choose
 from surefoot.world.ensemble import Ensemble, EnsembleConfig, Members, forward
 
 BOUNDS_PENALTY = 0.01
-"""Weight of the distance between the log-variance bounds, which would otherwise drift apart."""
+"""Weight of the distance between the log-variance bounds, which would otherwise drift apart. Bounds
+that meet stay together: where targets are rare, nothing else would stop them."""
 MIN_STD = 1e-6
 """A column with a smaller standard deviation counts as constant."""
 NEVER = 1e-9
@@ -184,7 +185,8 @@ def train_epoch(
     def member_loss(member: Members, batch: Float[Array, "batch columns"]) -> Scalar:
         mean, variance, logits = forward(member, ensemble.activation, batch[:, :f])
         loss = row_loss(mean, variance, logits + ensemble.base_logits, batch[:, f:]).mean()
-        return loss + BOUNDS_PENALTY * (member.max_logvar - member.min_logvar).sum()
+        distance = jax.nn.relu(member.max_logvar - member.min_logvar)
+        return loss + BOUNDS_PENALTY * distance.sum()
 
     def step(i: Index, carry: tuple) -> tuple:
         members, moments, total = carry

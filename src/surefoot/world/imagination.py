@@ -45,11 +45,6 @@ class Rollout(eqx.Module):
     last_obs: Float[Array, "B O"]
     """Of the final states; with a time limit, after the last step that a rollout took."""
 
-    def ended(self) -> Bool[Array, "T B"]:
-        """Whether each step is the last one of its rollout."""
-        after = jnp.concatenate([self.alive[1:], jnp.zeros_like(self.alive[:1])])
-        return (self.alive > after) | self.terminated
-
     def returns(self) -> Float[Array, " B"]:
         """Undiscounted reward of each rollout."""
         return jnp.sum(self.reward * self.alive, 0)
@@ -57,6 +52,22 @@ class Rollout(eqx.Module):
     def cost_returns(self) -> Float[Array, "B k"]:
         """Undiscounted costs of each rollout."""
         return jnp.sum(self.cost * self.alive[..., None], 0)
+
+
+def last_steps(weight: Float[Array, "T B"]) -> Bool[Array, "T B"]:
+    """Which steps have a weight while those after them have none."""
+    return weight > jnp.concatenate([weight[1:], jnp.zeros_like(weight[:1])])
+
+
+class Restarts(NamedTuple):
+    """Rollouts that stay near real states, because they start again from others."""
+
+    rollouts: Bool[Array, " B"]
+    """Which rollouts do."""
+    states: State
+    """Where they start again, drawn at random; leading axis M."""
+    every: Index
+    """Steps between restarts. One more step, of weight 0, shows where a rollout had come to."""
 
 
 def imagine(
@@ -68,6 +79,7 @@ def imagine(
     member: Index | None = None,
     left: Int[Array, " B"] | None = None,
     observe: Callable[[State], Float[Array, " O"]] | None = None,
+    restarts: Restarts | None = None,
 ) -> tuple[Rollout, State]:
     """Roll `states` (leading axis B) forward under `policy`; also returns the final states.
 
@@ -81,7 +93,7 @@ def imagine(
     observe = observe or world.model.observe
     act = lambda obs, _, key: policy(obs, key)
     keys = jax.random.split(key, horizon)
-    rows, states = _rollout(world, act, observe, states, (keys, None), member, left)
+    rows, states = _rollout(world, act, observe, states, (keys, None), member, left, restarts)
     return Rollout(*rows, last_obs=jax.vmap(observe)(states)), states
 
 
@@ -124,6 +136,7 @@ def _rollout(
     inputs: tuple[Key[Array, " T"], Shaped[Array, "T B ..."] | None],
     member: Index | None = None,
     left: Int[Array, " B"] | None = None,
+    restarts: Restarts | None = None,
 ) -> tuple[tuple[Tree, ...], State]:
     """Roll `states` forward under `act(look(states), given, key)` for `inputs` (keys, given).
 
@@ -141,10 +154,20 @@ def _rollout(
         if left is not None:
             after = choose(alive > 0, after, states)
             goes_on = goes_on * (t + 1 < left)
+        if restarts is not None:
+            phase = t % (restarts.every + 1)
+            begins = restarts.rollouts & (phase == restarts.every)
+            drawn = jax.random.randint(
+                jax.random.fold_in(key, 1), alive.shape, 0, _length(restarts.states)
+            )
+            fresh = jax.tree.map(lambda x: x[drawn], restarts.states)
+            after = choose(begins, fresh, after)
+            over = restarts.rollouts & (phase == restarts.every - 1)
+            goes_on = jnp.where(begins, 1.0, jnp.where(over, 0.0, goes_on))
         return (after, goes_on, t + 1), row
 
     keys, given = inputs
-    alive = jnp.ones(jax.tree.leaves(states)[0].shape[0])
+    alive = jnp.ones(_length(states))
     # Random numbers of all steps at once: step by step, an accelerator would start many small
     # kernels for them.
     act_keys, draw_keys = jax.vmap(_split)(keys)
@@ -152,6 +175,10 @@ def _rollout(
     start = (states, alive, jnp.zeros((), jnp.int32))
     (states, *_), rows = jax.lax.scan(step, start, (act_keys, draws, given))
     return rows, states
+
+
+def _length(states: State) -> int:
+    return jax.tree.leaves(states)[0].shape[0]
 
 
 class Followed(eqx.Module):

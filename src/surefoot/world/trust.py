@@ -17,14 +17,24 @@ def performance_ratio(new: Float[Array, " elites"], old: Float[Array, " elites"]
     return jnp.mean(new > old)
 
 
-def next_passes(
-    passes: Float[np.ndarray, " S"], mismatch: Bool[np.ndarray, " S"], most: int
-) -> Float[np.ndarray, " S"]:
-    """Passes of practice in the next epoch: fewer while the model misjudges the reward.
+RISE = 0.1
+"""Share of the best reward by which a reward must exceed it to count as rising quickly."""
 
-    More practice in a model that is wrong exploits its errors. A third of the passes remains.
+
+def well_above(reward: Float[np.ndarray, " S"], best: Float[np.ndarray, " S"]) -> np.ndarray:
+    """Whether rewards clearly exceed the best ones so far; not if there are none (NaN)."""
+    return reward > best + RISE * np.abs(best)
+
+
+def next_reach(
+    reach: Float[np.ndarray, " S"], mismatch: Bool[np.ndarray, " S"], most: int
+) -> Float[np.ndarray, " S"]:
+    """Steps from real states that imagination is trusted for in the next epoch.
+
+    Long rollouts in a model that is wrong exploit its errors. A quarter of the steps remains.
     """
-    return np.clip(np.where(mismatch, 0.8, 1.25) * passes, most / 3, most).astype(np.float32)
+    least = max(1, most // 4)
+    return np.clip(np.where(mismatch, 0.7, 1.3) * reach, least, most).astype(np.float32)
 
 
 class CostRatio(eqx.Module):
@@ -68,7 +78,8 @@ class CostRatio(eqx.Module):
         One limit's worth of cost on either side keeps small costs from deciding.
         """
         prior = jnp.where(limit > 0, limit, 1.0)
-        certainty = 1 / (1 + 2 * self.variance / jnp.square(self.real + prior))
+        largest = jnp.maximum(self.real, self.imagined) + prior
+        certainty = 1 / (1 + 2 * self.variance / jnp.square(largest))
         return ((self.real + prior) / (self.imagined + prior)) ** certainty
 
 
@@ -132,6 +143,9 @@ class Progress(eqx.Module):
         )
 
 
+NO_WINDOW = -2
+
+
 def episode_totals(
     totals: Float[Array, "B m"],
     survived: Bool[Array, " B"],
@@ -147,7 +161,7 @@ def episode_totals(
     Args:
         totals: Totals of each rollout up to its end.
         survived: Whether each rollout did not terminate.
-        window: The window that each rollout covers; -1 if unknown.
+        window: The window that each rollout covers; -1 if unknown; NO_WINDOW if it does not count.
         windows: Number of windows in an episode that does not terminate.
         last_share: Length of the last window in units of the others.
 
@@ -157,7 +171,9 @@ def episode_totals(
     count = member.sum(0)[:, None]
     share = jnp.ones(windows).at[-1].set(last_share)[:, None]
     values = jnp.concatenate([totals, survived[:, None].astype(totals.dtype)], -1)
-    pooled = values.mean(0) * jnp.concatenate(
+    counts = (window != NO_WINDOW).astype(totals.dtype)
+    mean = counts @ values / jnp.maximum(counts.sum(), 1.0)
+    pooled = mean * jnp.concatenate(
         [jnp.broadcast_to(share, (windows, totals.shape[1])), jnp.ones((windows, 1))], -1
     )
     means = jnp.where(count > 0, member.T @ values / jnp.maximum(count, 1.0), pooled)
