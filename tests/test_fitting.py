@@ -76,9 +76,10 @@ def test_loss_by_hand():
         target=jnp.array([[3.0, 0.0, 1.0], [0.5, 2.0, 0.0]]),
     )
     # Row 1: (4/4 + ln 4 + 0 + 0) / 2 and -ln 1/2. Row 2: (1 + ln 1/4 + 4 + 0) / 2 and -ln 1/4.
+    # Binary outputs weigh ten times as much.
     expected = [
-        (1 + np.log(4)) / 2 + np.log(2),
-        (5 - np.log(4)) / 2 + np.log(4),
+        (1 + np.log(4)) / 2 + 10 * np.log(2),
+        (5 - np.log(4)) / 2 + 10 * np.log(4),
     ]
     np.testing.assert_allclose(loss, expected, rtol=1e-6)
 
@@ -91,7 +92,7 @@ def test_missing_targets_add_nothing_to_the_loss():
     variance = jnp.array([[4.0, 1.0], [0.25, 1.0], [1.0, 1.0], [1.0, 1.0]])
     target = jnp.array([[3.0, nan, 1.0], [nan, 2.0, 0.0], [nan, nan, 1.0], [nan, nan, nan]])
     logits = jnp.zeros((4, 1))
-    expected = [(1 + np.log(4)) / 2, 4 / 2, 0.0, -np.log(2)] + np.log(2)
+    expected = np.array([(1 + np.log(4)) / 2, 4 / 2, 0.0, 0.0]) + 10 * np.log([2, 2, 2, 1])
     np.testing.assert_allclose(
         fitting.row_loss(mean, variance, logits, target), expected, rtol=1e-6
     )
@@ -100,7 +101,7 @@ def test_missing_targets_add_nothing_to_the_loss():
     missing = np.isnan(np.asarray(target[:, :2]))
     for gradient in gradients[:2]:
         assert np.isfinite(gradient).all() and (np.asarray(gradient)[missing] == 0).all()
-    np.testing.assert_allclose(gradients[2][:, 0], [-0.5, 0.5, -0.5, 0.0])
+    np.testing.assert_allclose(gradients[2][:, 0], [-5.0, 5.0, -5.0, 0.0])
 
 
 def test_scales_are_those_of_targets_that_are_known():

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from surefoot.algorithms import mbppo_lagrangian as mbppo
+from surefoot.algorithms import mbppo_rollouts
 from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.mbppo_lagrangian import ImaginedEpisodes, Past, RealBatch, next_rollouts
 from surefoot.algorithms.trainer import Problem
@@ -72,7 +73,7 @@ def test_windows_divide_an_episode(steps, requested, carry, horizon, windows):
     config = replace(CONFIG, horizon=requested, carry=carry)
     problem = replace(PROBLEM, episode_steps=steps)
     assert mbppo.horizon(config, problem) == horizon
-    assert mbppo.windows(config, problem) == windows
+    assert mbppo_rollouts.windows(config, problem) == windows
 
 
 def clock(steps, chance=0.0, cost_of=lambda age: age**2, reward_of=lambda age: 1.0 + age):
@@ -113,7 +114,7 @@ def passes(config, problem, ensemble, count, past_states=((0.0,),), reach=10**6)
     with patch.object(ppo, "update", lambda config, learner, *_: (learner, {})):
         for i in range(count):
             state, _, metrics = step(
-                state, past, real, jnp.array(i == 0), jnp.float32(1.0), jnp.int32(reach)
+                state, past, real, jnp.array(i == 0), mbppo.pace(config, 0.0), jnp.int32(reach)
             )
             yield state, metrics
 

@@ -288,6 +288,18 @@ def test_only_steps_near_real_states_teach_at_short_reach():
     assert weight[:4, 0].all()
 
 
+def test_exploration_falls_from_epoch_to_epoch():
+    learner = replace(OWN.ppo, initial_log_std=-0.5, minimum_log_std=-2.0)
+    config = replace(OWN, final_rate=0.2, ppo=learner, early_log_std=-1.0)
+    paces = [mbppo_lagrangian.pace(config, share) for share in (0.0, 0.5, 1.0)]
+    np.testing.assert_allclose([p.rate for p in paces], [1.0, 0.6, 0.2], rtol=1e-6)
+    np.testing.assert_allclose([p.floor for p in paces], [-1.0, -1.5, -2.0], rtol=1e-6)
+    assert mbppo_lagrangian.pace(replace(config, early_log_std=None), 0.5).floor is None
+    for early in (-0.4, -2.1):
+        with pytest.raises(ValueError, match=f"early_log_std={early} must be between"):
+            replace(config, early_log_std=early)
+
+
 def test_lambda_waits_while_the_reward_rises():
     """At most for the first epochs, and only as long as the last gain is recent."""
     config = replace(OWN, learn_first=2, passes=30)

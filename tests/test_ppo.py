@@ -222,8 +222,46 @@ def test_deviation_never_falls_below_its_floor():
     reward = -jnp.sum(batch.action**2, -1)
     batch = eqx.tree_at(lambda b: b.reward, batch, reward)
     rows, _ = prepare(SMALL, learner, batch)
-    learner, _ = improve(config, learner, rows, jnp.zeros(1), jax.random.key(0))
-    np.testing.assert_allclose(learner.actor.log_std, -0.6, atol=1e-6)
+    after = lambda learner, *floor: improve(
+        config, learner, rows, jnp.zeros(1), jax.random.key(0), 1.0, *floor
+    )[0]
+    certain = after(learner)
+    np.testing.assert_allclose(certain.actor.log_std, -0.6, atol=1e-6)
+    # With another floor; a policy that is below it already stays where it is.
+    floor = jnp.float32(-0.55)
+    np.testing.assert_allclose(after(learner, floor).actor.log_std, -0.55, atol=1e-6)
+    np.testing.assert_allclose(after(certain, floor).actor.log_std, -0.6, atol=1e-6)
+
+
+def test_another_scale_of_observations_changes_no_action_and_no_value():
+    config = dataclasses.replace(SMALL, normalise_observations=True)
+    learner, batch = make(config, k=2)
+    seen = lambda s: (s.mode(batch.obs), s.critics(s.scaled(batch.obs)))
+    scale = lambda s, m, v: actor_critic.rescaled(s, jnp.asarray(m), jnp.asarray(v))
+    first = scale(learner, [0.5, -1.0, 2.0], [4.0, 0.25, 1.0])
+    # The first scale belongs to networks that have not learned yet.
+    assert_same((first.actor, first.critics), (learner.actor, learner.critics))
+    second = scale(first, [0.1, 0.3, 2.5], [1.0, 2.0, 9.0])
+    np.testing.assert_allclose(second.normalizer.var, [1.0, 2.0, 9.0])
+    assert_same(seen(first), seen(second), atol=1e-5)
+    assert np.abs(first.critics.network.weights[0] - second.critics.network.weights[0]).max() > 0.1
+
+
+def test_critics_in_units_of_their_targets_have_the_same_values():
+    config = dataclasses.replace(SMALL, normalise_values=True)
+    learner, batch = make(config, k=2)
+    rescale = actor_critic.rescale_values
+    rows, _ = prepare(config, learner, eqx.tree_at(lambda b: b.reward, batch, 50 + batch.reward))
+    first = rescale(learner, rows)
+    np.testing.assert_allclose(first.value_scale.mean, rows.targets.mean(0), rtol=1e-5)
+    np.testing.assert_allclose(first.value_scale.std, rows.targets.std(0), rtol=1e-4)
+    # New critics begin near the mean of their targets; later units change no value.
+    error = jnp.abs(first.values(rows.obs) - rows.targets)[:, 0].mean()
+    assert float(error) < 2 * float(first.value_scale.std[0])
+    other = eqx.tree_at(lambda r: r.targets, rows, 100 - 3 * rows.targets)
+    second = rescale(first, other)
+    np.testing.assert_allclose(second.value_scale.mean, other.targets.mean(0), rtol=1e-5)
+    assert_same(first.values(rows.obs), second.values(rows.obs), rtol=1e-4)
 
 
 def test_entropy_bonus_raises_the_deviation():

@@ -91,12 +91,13 @@ def test_the_preset_of_mbppo_follows_an_unknown_environments_shape(shape, steps,
     c = preset("mbppo-lagrangian", OWN, device, shape=shape)
     assert (c.model, c.steps, c.episodes) == ("black-box", steps, episodes)
     assert c.ppo.normalise_observations and c.adapt_practice
+    assert c.ppo.gamma == pytest.approx(max(0.99, 1 - 3 / shape.episode_steps))
     # On a CPU, a large environment gets a larger model and less practice on it.
-    large = device == "cpu" and shape.observation_size > 4
-    assert (c.replay_share, c.ensemble.hidden == (200, 200, 200)) == (
-        (0.5, True) if large else (0.0, False)
-    )
-    assert c.passes == (40 if large else 100 if device == "cpu" else 300)
+    large = shape.observation_size > 4
+    assert (c.replay_share, c.early_log_std) == ((0.5, -1.0) if large else (0.0, None))
+    assert (c.ensemble.hidden == (200, 200, 200)) == (large and device == "cpu")
+    passes = {"cpu": (100, 40), "gpu": (300, 200)}
+    assert c.passes == passes[device][large]
     assert preset("mbppo-lagrangian", OWN, device, "paper", shape) == MBPPOConfig(model="black-box")
 
 

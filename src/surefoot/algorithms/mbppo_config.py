@@ -57,6 +57,9 @@ class MBPPOConfig:
     """Maximum passes of practice per epoch."""
     final_rate: Ratio = 1.0
     """Share of the learning rates that is left in the last epoch; they fall linearly."""
+    early_log_std: float | None = None
+    """Lower bound of the policy's log standard deviation in the first epoch. It falls linearly to
+    ppo.minimum_log_std in the last: exploration first, precision last. None: the same in all."""
     real_share: Share = 0.05
     """Share of real rollouts in the first pass of an epoch."""
     replay_share: Share = 0.0
@@ -110,6 +113,12 @@ class MBPPOConfig:
             raise ValueError(
                 f"carry={self.carry} and replay_share={self.replay_share} must add up to at most 1"
             )
+        early, least = self.early_log_std, self.ppo.minimum_log_std
+        if early is not None and (least is None or not least <= early <= self.ppo.initial_log_std):
+            raise ValueError(
+                f"early_log_std={early} must be between ppo.minimum_log_std={least} and "
+                f"ppo.initial_log_std={self.ppo.initial_log_std}"
+            )
         if self.within is not None and not (self.anchor and self.constrained):
             raise ValueError(
                 f"within={self.within} must go with constrained=True and anchor=True, which "
@@ -157,23 +166,38 @@ def fit_to(shape: Shape, device: str) -> Overrides:
         "episodes": min(10, max(2, round(2_000 / steps))),
         "steps": min(100_000, max(10_000, (60 if small else 100) * steps)),
         "ppo.normalise_observations": True,
+        # Long enough that an early end of an episode counts; values are then large.
+        "ppo.gamma": max(0.99, 1 - 3 / steps),
+        "ppo.normalise_values": True,
         "ppo.adapt_rate": True,
-        "ppo.minimum_log_std": -2.0,
         "adapt_practice": True,
         "filter.cost_threshold": planning.LEARNED_COST_THRESHOLD,
     }
-    if device != "cpu" or small:
+    if small:
         return common
-    # A small model is exploited. A large one is slow, so it is practised on less, and half of the
-    # rollouts start where the data are.
-    return common | {
-        "passes": 40,
+    # Half of the rollouts start where the data are. Exploration comes first and precision last.
+    large = {
         "replay_share": 0.5,
         "final_rate": 0.3,
-        "multiplier.integral_gain": 0.02,
-        "ensemble.hidden": (200, 200, 200),
-        "ensemble.max_steps": 2000,
+        "early_log_std": -1.0,
+        "ppo.minimum_log_std": -2.5,
     }
+    if device == "cpu":
+        # A small model is exploited. A large one is slow, so it is practised on less.
+        return common | large | {
+            "passes": 40,
+            "multiplier.integral_gain": 0.02,
+            "ensemble.hidden": (200, 200, 200),
+            "ensemble.max_steps": 2000,
+        }  # fmt: skip
+    return common | large | {
+        "passes": 200,
+        "rollouts": 1020,
+        "ppo.actor_learning_rate": 1e-3,
+        "ppo.critic_learning_rate": 2e-3,
+        "ppo.epochs": 2,
+        "ppo.critic_epochs": 2,
+    }  # fmt: skip
 
 
 DEFAULT = Preset(

@@ -6,32 +6,34 @@ Functions are for one seed; `mbppo_trainer` runs all seeds. Line numbers are tho
 """
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float
 
 from surefoot.algorithms.mbppo_config import MBPPOConfig
+from surefoot.algorithms.mbppo_rollouts import (
+    ImaginedEpisodes,
+    Past,
+    episode_means,
+    from_past,
+    horizon,
+    near_data,
+    next_rollouts,
+    starting_states,
+    trusted,
+)
 from surefoot.algorithms.model_data import new_ensemble
 from surefoot.algorithms.trainer import Problem
 from surefoot.core.arrays import Flag, Index, Metrics, RandomKey, Scalar, Tree, choose
 from surefoot.learn import multiplier, ppo
-from surefoot.learn.actor_critic import Batch, Learner, observe, prepare
+from surefoot.learn.actor_critic import Batch, Learner, observe, prepare, rescaled
 from surefoot.learn.multiplier import NO_MULTIPLIER
 from surefoot.world import trust
 from surefoot.world.ensemble import Ensemble
-from surefoot.world.imagination import Restarts, Rollout, imagine, last_steps
-
-
-class ImaginedEpisodes(eqx.Module):
-    """Imagined episodes that continue from pass to pass."""
-
-    states: Tree
-    age: Int[Array, " B"]
-    """Steps imagined so far; -1 before the first."""
-    costs: trust.EpisodeCosts | None = None
-    """Of whole episodes, if their distribution matters."""
+from surefoot.world.imagination import Rollout, imagine, last_steps
 
 
 class State(eqx.Module):
@@ -45,17 +47,6 @@ class State(eqx.Module):
     key: RandomKey
 
 
-class Past(eqx.Module):
-    """Real states that imagined rollouts may start from."""
-
-    starts: Float[Array, "M R"]
-    """Recent initial states, used if the model does not know its own."""
-    records: Float[Array, "C R"]
-    """All past states; one empty row if they are not used."""
-    count: Index
-    """Number of past states."""
-
-
 class RealBatch(eqx.Module):
     """What practice needs of the last real batch."""
 
@@ -67,6 +58,24 @@ class RealBatch(eqx.Module):
     """Whether the mean reward is well above that of all earlier batches."""
     segments: Batch | None
     """Segments as long as rollouts, for the first pass of an epoch; of weight 0 if none fits."""
+
+
+class Pace(NamedTuple):
+    """What changes from epoch to epoch by schedule."""
+
+    rate: Scalar
+    """Factor on the learning rates."""
+    floor: Scalar | None
+    """Lower bound of the policy's log standard deviation, if it has one."""
+
+
+def pace(config: MBPPOConfig, share: float) -> Pace:
+    """The pace after this share of the epochs, 0 in the first and 1 in the last."""
+    rate = jnp.float32(1 - (1 - config.final_rate) * share)
+    last, early = config.ppo.minimum_log_std, config.early_log_std
+    if last is None or early is None:
+        return Pace(rate, None)
+    return Pace(rate, jnp.float32(early + share * (last - early)))
 
 
 def init(config: MBPPOConfig, problem: Problem, key: RandomKey) -> State:
@@ -100,97 +109,7 @@ def scale_observations(problem: Problem, state: State) -> State:
         return state
     size, ensemble = problem.observation_size, state.ensemble
     mean, std = ensemble.input_mean[:size], ensemble.input_std[:size]
-    where = lambda s: (s.learner.normalizer.mean, s.learner.normalizer.var)
-    return eqx.tree_at(where, state, (mean, jnp.square(std)))
-
-
-def starting_states(
-    config: MBPPOConfig, problem: Problem, past: Past, n: int, key: RandomKey
-) -> Tree:
-    """Line 6: s0 ~ mu, and a share of past real states."""
-    fresh_key, old_key, restore_key = jax.random.split(key, 3)
-    old = round(config.replay_share * n)
-    fresh = problem.task_model.initial_records(fresh_key, n - old)
-    if fresh is None:
-        index = jax.random.randint(fresh_key, (n - old,), 0, past.starts.shape[0])
-        fresh = past.starts[index]
-    if old:
-        fresh = jnp.concatenate([fresh, past_records(past, old, old_key)])
-    return problem.task_model.restore(restore_key, fresh)
-
-
-def past_records(past: Past, n: int, key: RandomKey) -> Float[Array, "n R"]:
-    """n past real states, drawn at random."""
-    return past.records[jax.random.randint(key, (n,), 0, past.count)]
-
-
-def next_rollouts(
-    config: MBPPOConfig, problem: Problem, before: ImaginedEpisodes, fresh: Tree
-) -> ImaginedEpisodes:
-    """The rollouts of the next pass: carried episodes continue, fresh ones take all other places.
-
-    The very first carried ones spread over all windows of an episode.
-    """
-    place = jnp.arange(config.rollouts)
-    spread = place % windows(config, problem) * horizon(config, problem)
-    over = (place >= config.carried) | (before.age < 0) | (before.age >= problem.episode_steps)
-    first = (place < config.carried) & (before.age < 0)
-    age = jnp.where(first, spread, jnp.where(over, 0, before.age))
-    return ImaginedEpisodes(choose(over, fresh, before.states), age, before.costs)
-
-
-def horizon(config: MBPPOConfig, problem: Problem) -> int:
-    """Steps of a rollout: if episodes are carried, whole windows of nearly equal length."""
-    steps = problem.episode_steps
-    longest = min(config.horizon, steps)
-    return -(-steps // -(-steps // longest)) if config.carried else longest
-
-
-def windows(config: MBPPOConfig, problem: Problem) -> int:
-    """Number of rollouts, one after the other, that an episode without termination takes."""
-    return -(-problem.episode_steps // horizon(config, problem))
-
-
-def episode_means(
-    config: MBPPOConfig,
-    problem: Problem,
-    rollout: Rollout,
-    age: Int[Array, " B"],
-    near: Bool[Array, " B"],
-) -> tuple[Scalar, Float[Array, " k"]]:
-    """Expected reward and costs of an episode of the policy; rollouts `near` the data are none."""
-    length, many = horizon(config, problem), windows(config, problem)
-    totals = jnp.concatenate([rollout.returns()[:, None], rollout.cost_returns()], -1)
-    survived = ~rollout.terminated.any(0)
-    window = jnp.where(near, trust.NO_WINDOW, jnp.where(from_past(config), -1, age // length))
-    last_share = (problem.episode_steps - (many - 1) * length) / length
-    means = trust.episode_totals(totals, survived, window, many, last_share)
-    return means[0], means[1:]
-
-
-def from_past(config: MBPPOConfig) -> Bool[Array, " B"]:
-    """Which rollouts start from past real states: the last ones."""
-    return jnp.arange(config.rollouts) >= config.rollouts - config.replayed
-
-
-def near_data(
-    config: MBPPOConfig, problem: Problem, past: Past, reach: Index, key: RandomKey
-) -> Restarts:
-    """The last rollouts, which start from past states every `reach` steps; none at full reach."""
-    place = jnp.arange(config.rollouts)
-    short = (place >= config.rollouts - config.short) & (reach < horizon(config, problem))
-    draw_key, restore_key = jax.random.split(key)
-    records = past_records(past, config.short, draw_key)
-    return Restarts(short, problem.task_model.restore(restore_key, records), reach)
-
-
-def trusted(
-    config: MBPPOConfig, problem: Problem, age: Int[Array, " B"], restarts: Restarts
-) -> Bool[Array, "T B"]:
-    """Steps to learn from: all at full reach, otherwise those within reach of a real state."""
-    length = horizon(config, problem)
-    since = jnp.where(from_past(config), 0, age) + jnp.arange(length)[:, None]
-    return restarts.rollouts | (since < restarts.every) | (restarts.every >= length)
+    return replace(state, learner=rescaled(state.learner, mean, jnp.square(std)))
 
 
 def practise(
@@ -200,7 +119,7 @@ def practise(
     past: Past,
     real: RealBatch,
     first: Flag,
-    rate: Scalar,
+    pace: Pace,
     reach: Index,
 ) -> tuple[State, Flag, Metrics]:
     """Lines 6 to 16: one pass. Returns the state, whether to continue, and metrics."""
@@ -250,12 +169,12 @@ def practise(
     learner, lam = old, jnp.zeros_like(estimate)
     if config.constrained:
         aim, before = config.beta * limit, old.multiplier
-        moved = multiplier.update(config.multiplier, before, estimate, aim, scales, rate)
+        moved = multiplier.update(config.multiplier, before, estimate, aim, scales, pace.rate)
         moved = jax.tree.map(lambda new, old: jnp.where(waiting, old, new), moved, before)
         old = eqx.tree_at(lambda s: s.multiplier, old, moved)
         lam = jnp.where(waiting, 0.0, multiplier.value(config.multiplier, moved))
     # Lines 9 and 11 to 15: K steps on the policy and the critics.
-    learner, metrics = ppo.update(config.ppo, old, rows, lam, update_key, rate)
+    learner, metrics = ppo.update(config.ppo, old, rows, lam, update_key, pace.rate, pace.floor)
     if not problem.task_model.takes_observations:
         learner = observe(learner, batch)
     # Lines 16 and 5: is the policy better in enough of the elites? If not, undo its update.

@@ -15,7 +15,7 @@ from surefoot.algorithms.algorithm import Algorithm, Preset
 from surefoot.algorithms.collect import Actor, Generators, draw_from
 from surefoot.algorithms.experience import Experience, joined
 from surefoot.algorithms.mbppo_config import DEFAULT, MBPPOConfig
-from surefoot.algorithms.mbppo_lagrangian import Past, State
+from surefoot.algorithms.mbppo_lagrangian import Pace, Past, State
 from surefoot.algorithms.model_data import ModelData, fit_is_finite
 from surefoot.algorithms.on_policy import numpy_policy
 from surefoot.algorithms.phases import Phases
@@ -99,17 +99,17 @@ class MBPPOTrainer:
             self._real = real_batch(
                 config, self.problem, experience, self._episodes, rising, number
             )
-            rate = jnp.float32(1 - (1 - config.final_rate) * number / max(1, self._epochs - 1))
+            pace = mbppo.pace(config, number / max(1, self._epochs - 1))
             if self._compiled is None:  # compile a pass while the model fits
                 self._compiled = _compile_aside(
                     self._pass, jnp.ones(many, bool), self.state, past, self._real,
-                    jnp.array(True), rate, self._steps_within_reach(),
+                    jnp.array(True), pace, self._steps_within_reach(),
                 )  # fmt: skip
             self.state, self._fitted = self._data.fit(self.state)
             if config.ppo.normalise_observations:
                 self.state = self._scale(self.state)
         with phases("practise"):
-            self._practise(self._compiled.result(), past, rate)
+            self._practise(self._compiled.result(), past, pace)
 
     def _past(self, experience: Experience) -> Past:
         """Real states to start from, with a leading axis of seeds."""
@@ -120,7 +120,7 @@ class MBPPOTrainer:
         return Past(starts, self._data.dataset.rows.get("records", nothing), count)
 
     def _practise(
-        self, one_pass: Callable[..., tuple[State, Array, Metrics]], past: Past, rate: Array
+        self, one_pass: Callable[..., tuple[State, Array, Metrics]], past: Past, pace: Pace
     ) -> None:
         """Line 5: passes until the performance ratio stops every seed, or the maximum."""
         many, config = len(self.problem.seeds), self.config
@@ -129,7 +129,7 @@ class MBPPOTrainer:
         for i in range(config.passes):
             before = active
             state, active, now = one_pass(
-                active, state, past, self._real, jnp.array(i == 0), rate, reach
+                active, state, past, self._real, jnp.array(i == 0), pace, reach
             )
             # For seeds that have stopped, the last pass they took part in is reported.
             last = now if last is None else choose(before, now, last)

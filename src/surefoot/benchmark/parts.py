@@ -118,7 +118,7 @@ class Parts:
         real = mbppo.RealBatch(cost, cost, jnp.zeros(many, bool), None)
         length = mbppo.horizon(config, problem)
         reach = jnp.full(many, length, jnp.int32)
-        args = (self._state(), past, real, jnp.array(True), jnp.float32(1), reach)
+        args = (self._state(), past, real, jnp.array(True), mbppo.pace(config, 0.0), reach)
         return compiled(program, args, many * config.rollouts * length, "imagined steps")
 
     def imagination(self) -> tuple[Part, Part]:

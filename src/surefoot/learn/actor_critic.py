@@ -14,12 +14,13 @@ from jaxtyping import Array, Bool, Float, Shaped
 
 from surefoot.core.arrays import Metrics, RandomKey, Scalar
 from surefoot.core.config import Count, Fraction, Positive, Range, Width, check
+from surefoot.core.policy import VARIANCE_EPSILON
 from surefoot.core.spaces import ActionSpec
 from surefoot.learn import multiplier, surrogate
 from surefoot.learn.advantages import TargetKind, gae
 from surefoot.learn.descent import adam, descend
 from surefoot.learn.multiplier import MultiplierConfig, MultiplierState, Rate, Scales
-from surefoot.learn.networks import Actor, Critics, Normalizer
+from surefoot.learn.networks import MLP, Actor, Critics, Normalizer
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class ActorCriticConfig:
     normalise_observations: bool = False
     """Scale observations by running statistics."""
     normalise_values: bool = False
-    """Critics predict in units of their targets (PopArt), which may have any scale."""
+    """Let critics predict in units of their targets (PopArt), which may have any scale."""
 
     # Settings that are fields of `PPOConfig` only.
     minibatches: ClassVar[int] = 1
@@ -185,6 +186,29 @@ def observe(learner: Learner, batch: Batch) -> Learner:
     )
 
 
+def rescaled(learner: Learner, mean: Float[Array, " D"], var: Float[Array, " D"]) -> Learner:
+    """Set the scale of observations. Policy and values stay the same functions, but for new ones.
+
+    With x = (o - m) / s and new m', s', the first layer's x W + b equals x' (s'/s W) + b +
+    (m' - m)/s W. Observations that are clipped are the exception.
+    """
+    old = learner.normalizer
+    assert old is not None
+    keep = jnp.any(old.mean != 0) | jnp.any(old.var != 1)
+    new = eqx.tree_at(lambda n: (n.mean, n.var), old, (mean, var))
+    scale = jnp.where(keep, jnp.sqrt((var + VARIANCE_EPSILON) / (old.var + VARIANCE_EPSILON)), 1.0)
+    shift = jnp.where(keep, (mean - old.mean) * jax.lax.rsqrt(old.var + VARIANCE_EPSILON), 0.0)
+
+    def first_layer(network: MLP) -> MLP:
+        weight, bias = network.weights[0], network.biases[0]
+        changed = (scale[:, None] * weight, bias + shift @ weight)
+        return eqx.tree_at(lambda n: (n.weights[0], n.biases[0]), network, changed)
+
+    networks = first_layer(learner.actor.network), first_layer(learner.critics.network)
+    where = lambda s: (s.normalizer, s.actor.network, s.critics.network)
+    return eqx.tree_at(where, learner, (new, *networks))
+
+
 def prepare(config: ActorCriticConfig, learner: Learner, batch: Batch) -> tuple[Rows, Scales]:
     """Compute advantages, value targets and old log-probabilities of a batch, and their scales.
 
@@ -271,7 +295,10 @@ def fit_critics(
 
 
 def rescale_values(learner: Learner, rows: Rows) -> Learner:
-    """The same values, with critics in units of the rows' targets (van Hasselt et al., 2016)."""
+    """The same values, with critics in units of the rows' targets (van Hasselt et al., 2016).
+
+    New critics are not corrected: they begin with the mean of the first targets.
+    """
     old = learner.value_scale
     if old is None:
         return learner
@@ -279,8 +306,9 @@ def rescale_values(learner: Learner, rows: Rows) -> Learner:
     new = ValueScale(surrogate.mean(rows.targets, rows.weight), jnp.where(std < 1e-6, 1.0, std))
     last = lambda s: (s.critics.network.weights[-1], s.critics.network.biases[-1])
     weight, bias = last(learner)
-    ratio = (old.std / new.std)[:, None]
-    bias = ratio * bias + ((old.mean - new.mean) / new.std)[:, None]
+    keep = jnp.any(old.mean != 0) | jnp.any(old.std != 1)
+    ratio = jnp.where(keep, old.std / new.std, 1.0)[:, None]
+    bias = ratio * bias + jnp.where(keep, (old.mean - new.mean) / new.std, 0.0)[:, None]
     learner = eqx.tree_at(last, learner, (ratio[..., None] * weight, bias))
     return eqx.tree_at(lambda s: s.value_scale, learner, new)
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float
 
-from surefoot.core.arrays import Metrics, RandomKey
+from surefoot.core.arrays import Metrics, RandomKey, Scalar
 from surefoot.core.config import Count, Fraction, NonNegative, Positive, Range
 from surefoot.core.spaces import ActionSpec
 from surefoot.learn import actor_critic, surrogate
@@ -91,16 +91,18 @@ def update(
     lam: Float[Array, " k"],
     key: RandomKey,
     rate: Rate = 1.0,
+    floor: Scalar | None = None,
 ) -> tuple[Learner, Metrics]:
     """Improve the policy on (J_R - sum lambda_i J_C,i) / (1 + sum lambda_i), and fit the critics.
 
-    `rate` scales both learning rates. Policy and critics do not depend on each other within an
-    update, so the policy's early stop saves its time without changing the critics.
+    `rate` scales both learning rates, and `floor` replaces `config.minimum_log_std`. Policy and
+    critics do not depend on each other within an update, so the policy's early stop saves its time
+    without changing the critics.
 
     Metrics: those of `improve_policy` and of `fit_critics`.
     """
     actor_key, critic_key = jax.random.split(key)
-    learner, metrics = improve_policy(config, learner, rows, lam, actor_key, rate)
+    learner, metrics = improve_policy(config, learner, rows, lam, actor_key, rate, floor)
     learner, critic_metrics = fit_critics(config, learner, rows, critic_key, rate)
     return learner, {**metrics, **critic_metrics}
 
@@ -112,6 +114,7 @@ def improve_policy(
     lam: Float[Array, " k"],
     key: RandomKey,
     rate: Rate = 1.0,
+    floor: Scalar | None = None,
 ) -> tuple[Learner, Metrics]:
     """Take clipped steps on the Lagrangian for up to `epochs` passes, or until `kl_stop`.
 
@@ -138,7 +141,7 @@ def improve_policy(
         rate = rate * learner.actor_rate
     actor, moments, steps, metrics = descend(
         loss,
-        _actor_optimiser(config, rate),
+        _actor_optimiser(config, rate, floor),
         learner.actor,
         learner.actor_moments,
         rows,
@@ -155,9 +158,11 @@ def improve_policy(
     return eqx.tree_at(fields, learner, (actor, moments)), {"actor_steps": steps, **metrics}
 
 
-def _actor_optimiser(config: PPOConfig, rate: Rate = 1.0) -> optax.GradientTransformation:
+def _actor_optimiser(
+    config: PPOConfig, rate: Rate = 1.0, floor: Scalar | None = None
+) -> optax.GradientTransformation:
     plain = adam(rate * config.actor_learning_rate, config.max_grad_norm)
-    minimum = config.minimum_log_std
+    minimum = config.minimum_log_std if floor is None else floor
     if minimum is None:
         return plain
 
@@ -167,7 +172,8 @@ def _actor_optimiser(config: PPOConfig, rate: Rate = 1.0) -> optax.GradientTrans
         assert isinstance(updates, Actor) and isinstance(params, Actor)
         if updates.log_std is None or params.log_std is None:
             return updates
-        step = jnp.maximum(updates.log_std, minimum - params.log_std)
+        # A policy that starts below the bound, from another run, is held where it is.
+        step = jnp.maximum(updates.log_std, jnp.minimum(minimum - params.log_std, 0.0))
         return eqx.tree_at(lambda actor: actor.log_std, updates, step)
 
     return optax.chain(plain, optax.stateless(hold_floor))

@@ -26,6 +26,9 @@ from surefoot.world.ensemble import Ensemble, EnsembleConfig, Members, forward
 BOUNDS_PENALTY = 0.01
 """Weight of the distance between the log-variance bounds, which would otherwise drift apart. Bounds
 that meet stay together: where targets are rare, nothing else would stop them."""
+BINARY_WEIGHT = 10.0
+"""Weight of the binary outputs. Gaussian outputs of small variance have steep losses, beside which
+rare events such as a fall would hardly be learned."""
 MIN_STD = 1e-6
 """A column with a smaller standard deviation counts as constant."""
 NEVER = 1e-9
@@ -91,8 +94,8 @@ def row_loss(
 ) -> Float[Array, " B"]:
     """Negative log-likelihood of each row (eq. loss_ensemble), up to constants.
 
-    Mean over Gaussian outputs of (mu - y)^2 / sigma^2 + log sigma^2, plus mean over binary outputs
-    of the cross-entropy. A target of NaN is missing and adds nothing.
+    Mean over Gaussian outputs of (mu - y)^2 / sigma^2 + log sigma^2, plus `BINARY_WEIGHT` times the
+    mean over binary outputs of the cross-entropy. A target of NaN is missing and adds nothing.
     """
     d = mean.shape[-1]
     y, label = target[:, :d], target[:, d:]
@@ -103,7 +106,7 @@ def row_loss(
     if logits.shape[-1]:
         missing = jnp.isnan(label)
         entropy = jax.nn.softplus(logits) - jnp.where(missing, 0.0, label) * logits
-        loss = loss + jnp.mean(jnp.where(missing, 0.0, entropy), axis=-1)
+        loss = loss + BINARY_WEIGHT * jnp.mean(jnp.where(missing, 0.0, entropy), axis=-1)
     return loss
 
 
