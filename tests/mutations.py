@@ -130,6 +130,14 @@ def npy(array: np.ndarray) -> bytes:
     return file.getvalue()
 
 
+def remove(path: Path) -> None:
+    """Remove a file, a link, or a folder that another mutation made of it."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
 def craft(folder: Path, members: dict[str, bytes], epoch: int = 99, method: int = 0) -> Path:
     """A checkpoint made of raw members, under a name with the right checksum."""
     path = folder / "made"
@@ -299,7 +307,7 @@ class Mutations:
         members = {"meta": np.array(json.dumps(meta)), **arrays}
         if epoch == last.meta["epoch"]:
             for path in list_checkpoints(self.run / "checkpoints")[: self.rng.choice([1, 9])]:
-                path.unlink()
+                remove(path)
         craft(self.run / "checkpoints", {f"{k}.npy": npy(x) for k, x in members.items()}, epoch)
 
     def archive(self) -> None:

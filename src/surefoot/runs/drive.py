@@ -10,12 +10,13 @@ from surefoot.algorithms.loop import Epoch, TrainingFault
 from surefoot.core.snapshot import Saved
 from surefoot.envs.gym.adapted import EnvironmentFault
 from surefoot.runs.checkpoint import Checkpoint
-from surefoot.runs.folder import METRICS, RunFolder, Values, rows_of
+from surefoot.runs.folder import METRICS, RunFolder, Values
 from surefoot.runs.info import RunInfo
 from surefoot.runs.interrupt import GRACE, Interrupt
 from surefoot.runs.keeper import Keeper, scores_of
 from surefoot.runs.loggers import Loggers
 from surefoot.runs.loggers.csv import CsvLogger
+from surefoot.runs.metrics import rows_of
 
 
 class WriteFault(OSError):

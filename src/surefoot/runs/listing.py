@@ -10,9 +10,10 @@ from surefoot.core.config import NonNegative, NonNegativeInt, Range, check_value
 from surefoot.core.files import Damaged
 from surefoot.runs.checkpoint import best_of, epoch_of, list_checkpoints, read_complete
 from surefoot.runs.drive import how_to_resume
-from surefoot.runs.folder import METRICS, MOST_COUNT, RunFolder, Values, rows_of
+from surefoot.runs.folder import METRICS, RunFolder, Values
 from surefoot.runs.info import read_info
 from surefoot.runs.keeper import scores_of
+from surefoot.runs.metrics import MOST_COUNT, rows_of
 
 EVALUATION = {
     "episodes": NonNegativeInt,
