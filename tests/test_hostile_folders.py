@@ -315,6 +315,19 @@ def test_the_checkpoint_before_an_odd_one_is_used(kind, finished, stopped, capsy
     assert path.with_suffix(".damaged").exists() and show_run(stopped).problems == []
 
 
+def test_metrics_are_not_replaced_by_those_of_a_forged_checkpoint(run, call):
+    last, _ = newest_sound(run / "checkpoints")
+    rows = (run / "metrics.csv").read_bytes()
+    shutil.rmtree(run / "checkpoints")
+    for forged in (b"", rows[: len(rows) // 2], rows.splitlines(keepends=True)[0]):
+        arrays = {**last.arrays, "metrics": np.frombuffer(forged, np.uint8)}
+        write_checkpoint(run / "checkpoints", Checkpoint(last.meta, arrays))
+        code, _, err = call("resume", str(run), "--quiet")
+        assert code == 2 and ".npz is damaged" in err
+        assert (run / "metrics.csv").read_bytes() == rows
+        shutil.rmtree(run / "checkpoints")
+
+
 def test_show_reads_no_array_but_the_metrics(run, monkeypatch):
     read, get = [], Arrays.__getitem__
     monkeypatch.setattr(Arrays, "__getitem__", lambda a, name: (read.append(name), get(a, name))[1])

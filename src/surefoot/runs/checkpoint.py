@@ -17,7 +17,6 @@ import numpy as np
 from surefoot.core.config import NonNegative, check_values
 from surefoot.core.files import MOST_JSON, MOST_METRICS, Damaged, Folder, parse_json
 from surefoot.core.npz import Arrays, entry_of
-from surefoot.runs.metrics import rows_of
 
 FORMAT = 2
 NAME = re.compile(r"epoch-(\d{6,15})\.([0-9a-f]{32})\.npz")
@@ -111,18 +110,9 @@ def read_complete(path: Path) -> Checkpoint:
                 raise ValueError(f"{name} is {dtype}{list(shape)}")
             if name == "metrics" and entry.bytes > MOST_METRICS:
                 raise ValueError(f"{name} has more than {MOST_METRICS:,} bytes")
-        _check_metrics(checkpoint)
     except ValueError as error:
         raise Damaged(f"{path} is damaged: {error}") from None
     return checkpoint
-
-
-def _check_metrics(checkpoint: Checkpoint) -> None:
-    """A ValueError unless the last row of metrics is of the checkpoint's own epoch and steps."""
-    rows = rows_of(checkpoint.arrays["metrics"].tobytes(), Path("metrics"))
-    end = checkpoint.meta["epoch"], int(checkpoint.arrays["totals/steps"])
-    if not rows or (rows[-1]["epoch"], rows[-1]["steps"]) != end:
-        raise ValueError(f"its metrics do not end with epoch {end[0]} and step {end[1]:,}")
 
 
 def newest_sound(folder: Path) -> tuple[Checkpoint | None, list[str]]:

@@ -26,6 +26,7 @@ from surefoot.runs.info import RunInfo, parse_info, read_info
 from surefoot.runs.keeper import policy_in
 from surefoot.runs.known import Known
 from surefoot.runs.listing import is_run, read_result
+from surefoot.runs.metrics import rows_of
 from surefoot.runs.setup import MakeEnv, recorded_setup
 from surefoot.runs.train import begin, train_to_end
 from surefoot.runs.warm_start import repeat
@@ -71,9 +72,9 @@ def resume(
             raise ValueError(f"no checkpoint of {run} can be read: {'; '.join(notes)}")
         info, sound = _read_info(folder, last, notes)
         if steps is not None:
-            done = 0 if last is None else int(last.arrays["totals/steps"])
-            if steps < done:
-                raise ValueError(f"steps={steps} must be at least {done}, which the run has done")
+            least = 0 if last is None else int(last.arrays["totals/steps"])
+            if steps < least:
+                raise ValueError(f"steps={steps} must be at least {least}, which the run has done")
             info = replace(info, config={**info.config, "steps": steps})
         setup = recorded_setup(info, folder.path, make_env, known, cost)
         if not sound:
@@ -81,7 +82,8 @@ def resume(
         _restore_files(folder, info, last, notes)
         finished = _finished_steps(folder, notes)
         if last is not None:
-            if steps is None and finished == int(last.arrays["totals/steps"]):
+            done = int(last.arrays["totals/steps"])
+            if steps is None and finished == done:
                 return folder.path
             setup.check_known(info, folder.path)
             info = _note_differences(info, last, notes)
@@ -127,6 +129,11 @@ def _restore_files(
     present = folder.metrics_bytes()
     if last is None and present.count(b"\n") > 1 + len(info.seeds):
         raise ValueError(f"no checkpoints found in {folder.path}; cannot resume")
+    if last is not None and present != saved:
+        path = folder.checkpoints / last.name
+        rows = rows_of(saved, path)
+        if not rows or rows[-1]["steps"] != int(last.arrays["totals/steps"]):
+            raise Damaged(f"{path} is damaged: its metrics end elsewhere")
     if not present.startswith(saved):
         notes.append(f"{folder.path / 'metrics.csv'} was damaged; its rows were restored")
     if present != saved:
