@@ -90,6 +90,7 @@ def test_the_same_seed_gives_the_same_run_bit_for_bit():
             np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("optimised")
 def test_a_seed_among_four_is_the_seed_alone():
     config = replace(OWN, steps=2 * STEPS)

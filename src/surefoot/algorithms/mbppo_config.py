@@ -72,7 +72,8 @@ class MBPPOConfig:
     ratio_memory: Share = 0.0
     """Share of earlier real batches in that ratio."""
     learn_first: NonNegativeInt = 0
-    """Epochs, at most, in which lambda waits while the imagined reward still rises quickly."""
+    """Epochs, at most, in which costs have no price while the imagined or real reward still rises
+    quickly."""
     gate: Literal["none", "reward", "lagrangian"] = "reward"
     """What the performance ratio compares; none practises for all passes."""
     adapt_practice: bool = False
