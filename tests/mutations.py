@@ -135,7 +135,7 @@ def remove(path: Path) -> None:
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
-        path.unlink()
+        path.unlink(missing_ok=True)
 
 
 def craft(folder: Path, members: dict[str, bytes], epoch: int = 99, method: int = 0) -> Path:
@@ -178,9 +178,9 @@ class Mutations:
     def _gone(self) -> Path:
         """A place in the folder where nothing is any more."""
         path = self._file()
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        path.unlink(missing_ok=True)
+        if not path.parent.is_dir():
+            remove(path.parent)
+        remove(path)
         path.parent.mkdir(exist_ok=True)
         return path
 

@@ -77,8 +77,8 @@ class MBPPOConfig:
     gate: Literal["none", "reward", "lagrangian"] = "reward"
     """What the performance ratio compares; none practises for all passes."""
     adapt_practice: bool = False
-    """After epochs in which imagined and real reward disagreed, learn only from short rollouts that
-    start from past real states."""
+    """After epochs in which imagined and real reward or cost disagreed, learn only from steps near
+    real states: short rollouts from past ones, and the first steps of the others."""
     pr_threshold: Ratio = 0.66
     """Practice continues while this share of the elites agrees that it helps."""
     pr_rollouts: Count = 64
