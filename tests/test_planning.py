@@ -230,7 +230,8 @@ def test_evaluate_with_a_look_ahead_as_a_user_types_it(run, call):
     assert found["plan"]["plans_per_second"] > 0 and 0 <= found["plan"]["safe"] <= 1
 
 
-@pytest.mark.parametrize("how", [pytest.param("look-ahead", marks=pytest.mark.slow), "filter"])
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["look-ahead", "filter"])
 def test_a_film_shows_what_is_evaluated(run, monkeypatch, how):
     """The one episode of the second seed, planned by that seed's model."""
     rewards = []

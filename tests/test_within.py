@@ -120,6 +120,7 @@ def test_ppo_keeps_no_limit():
     assert MBPPOConfig().within is None
 
 
+@pytest.mark.slow
 def test_from_the_command_line(call, tmp_path):
     """The target is in the progress line and in the result."""
     code, out, _ = call(
