@@ -207,7 +207,7 @@ def test_episodes_that_terminate_are_solved_to_the_optimum(monkeypatch):
 
 def test_a_known_cost_is_the_environments_own():
     task_model = BlackBox(1, cost_fn=lambda obs, action, after: action[0] + 3.0)
-    assert task_model.known == ("cost",) and task_model.target_size == 2
+    assert task_model.known == ("cost",) and task_model.target_size == 3
     env = drifts(8)
     obs, _ = env.reset(seed=0)
     actions = np.random.default_rng(0).uniform(-3, 3, (8, 1))
@@ -215,7 +215,7 @@ def test_a_known_cost_is_the_environments_own():
     bounds = (jnp.full(1, -jnp.inf), jnp.full(1, jnp.inf))
     array = lambda x: jnp.asarray(x, jnp.float32)
     advance = jax.vmap(task_model.advance, (0, 0, 0, 0, None))
-    prediction = np.concatenate([after - obs, np.zeros((8, 1))], 1)
+    prediction = np.concatenate([after - obs, np.zeros((8, 2))], 1)
     _, _, cost, _ = advance(
         array(obs), array(actions), array(prediction), jnp.ones((8, 2, 1)), bounds
     )
@@ -232,11 +232,11 @@ SIGNALS = {
 @pytest.mark.parametrize(
     ("options", "gaussian", "binary"),
     [
-        ({}, 3 + 1 + 2, 2 + 1),
+        ({}, 3 + 2 + 2, 2 + 1),
         ({"terminates": False}, 3 + 1 + 2, 2),
         ({"reward_fn": True}, 3 + 2, 2 + 1),
-        ({"cost_fn": True}, 3 + 1, 1),
-        ({"termination_fn": True}, 3 + 1 + 2, 2),
+        ({"cost_fn": True}, 3 + 2, 1),
+        ({"termination_fn": True}, 3 + 2 + 2, 2),
         ({"reward_fn": True, "cost_fn": True, "termination_fn": True}, 3, 0),
     ],
 )
@@ -259,10 +259,11 @@ def test_the_true_target_leads_to_the_true_outcome(options, gaussian, binary):
     target = np.asarray(jax.vmap(task_model.target)(before, after, reward, cost, ended))
     assert target.shape == (n, gaussian + binary)
     missing = np.isnan(target)
+    # One of the two rewards is missing, and the amount of every cost that is 0.
+    expected = (task_model.reward_fn is None and task_model.terminates) * np.ones(n)
     if task_model.cost_fn is None:
-        assert (missing.sum(1) == (cost == 0).sum(1)).all()
-    else:
-        assert not missing.any()
+        expected += (cost == 0).sum(1)
+    assert (missing.sum(1) == expected).all()
     target = np.where(missing, 7.0, target)  # any amount will do
     probability = target[:, gaussian:]
     odds = jnp.stack([probability, np.full_like(probability, 0.5)], 1)

@@ -38,8 +38,8 @@ MBPPO = {
     ("PointGoal", "gpu"): (24_000, 2, 2040, 300, 0.65, 1.0, 0),
     ("CarGoal", "cpu"): (30_000, 4, 576, 100, 0.7, 0.08, 1),
     ("CarGoal", "gpu"): (30_000, 4, 2040, 300, 0.7, 1.0, 0),
-    ("DoggoGoal", "cpu"): (144_000, 24, 768, 60, 0.7, 0.08, 8),
-    ("DoggoGoalOpenAI", "gpu"): (144_000, 24, 1536, 100, 0.7, 1.0, 8),
+    ("DoggoGoal", "cpu"): (396_000, 24, 768, 60, 0.7, 0.08, 8),
+    ("DoggoGoalOpenAI", "gpu"): (396_000, 24, 1536, 100, 0.7, 1.0, 8),
     ("RCCar", "cpu"): (6_000, 3, 576, 100, 0.8, 0.08, 1),
     ("RCCar", "gpu"): (6_000, 3, 2040, 300, 0.65, 1.0, 0),
 }
@@ -70,7 +70,7 @@ def test_the_default_preset_of_mbppo(task, device):
     # Without a maximum, any limit can be enforced.
     assert (c.multiplier.kind, c.multiplier.initial, c.multiplier.maximum) == ("log-pi", 0.5, None)
     gains = c.multiplier.proportional_gain, c.multiplier.integral_gain
-    assert gains == (0.3, 0.0065 if small else 0.006)
+    assert gains == (0.3, 0.005 if doggo else 0.0065 if small else 0.006)
     networks = c.ensemble.members, c.ensemble.elites, c.ensemble.hidden, c.ensemble.max_steps
     hidden = (64, 64) if small and not doggo else (200,) * 4
     most = 3000 if doggo else 1000 if small else 2000
@@ -94,7 +94,9 @@ def test_the_preset_of_mbppo_follows_an_unknown_environments_shape(shape, steps,
     assert c.ppo.gamma == pytest.approx(max(0.99, 1 - 3 / shape.episode_steps))
     # On a CPU, a large environment gets a larger model and less practice on it.
     large = shape.observation_size > 4
-    assert (c.replay_share, c.early_log_std) == ((0.5, -1.0) if large else (0.0, None))
+    assert (c.warm_up, c.early_log_std) == ((10_000, -1.0) if large else (0, None))
+    lasting = max(0.0, 1 - 50 / shape.episode_steps)
+    assert (c.replay_share, c.noise_correlation) == (0.5, pytest.approx(lasting))
     assert (c.ensemble.hidden == (200, 200, 200)) == (large and device == "cpu")
     passes = {"cpu": (100, 40), "gpu": (300, 200)}
     assert c.passes == passes[device][large]

@@ -2,10 +2,12 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from scipy.special import ndtr
 
 from surefoot.algorithms.experience import Episodes, Experience
 from surefoot.core.arrays import Tree
@@ -267,17 +269,30 @@ class Collector:
 
 
 def draw_from(
-    policy: Policy, rngs: Generators, per_seed: int, steps: int, greedy: bool = False
+    policy: Policy,
+    rngs: Generators,
+    per_seed: int,
+    steps: int,
+    greedy: bool = False,
+    correlation: float = 0.0,
 ) -> Actor:
     """An actor for `steps` steps that draws from a policy, or takes its mode if `greedy`.
 
-    Each seed has its own generator, so its actions do not depend on the other seeds.
+    Each seed has its own generator, so its actions do not depend on the other seeds. The noise of
+    successive actions may be correlated, by up to `correlation` in the last environment.
     """
     shape = (steps, per_seed, policy.actions)
     categorical = policy.kind == "categorical"
     if greedy:
         same = 0.5 if categorical else 0.0
         noise = np.full((steps, len(rngs), *shape[1:]), same, np.float32)
+    elif correlation:
+        noise = np.stack([rng.standard_normal(shape, np.float32) for rng in rngs], 1)
+        rho = correlation * np.arange(1, per_seed + 1, dtype=np.float32)[:, None] / per_seed
+        for before, after in pairwise(noise):
+            after[:] = rho * before + np.sqrt(1 - rho**2) * after
+        if categorical:
+            noise = np.clip(ndtr(noise), 1e-12, 1 - 1e-12)
     elif categorical:
         noise = np.stack([rng.uniform(1e-12, 1.0, shape) for rng in rngs], 1)
     else:

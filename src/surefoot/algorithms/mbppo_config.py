@@ -55,6 +55,9 @@ class MBPPOConfig:
     episode cost. The others start afresh in every pass, which teaches faster."""
     passes: Count = 30
     """Maximum passes of practice per epoch."""
+    warm_up: NonNegativeInt = 0
+    """Real steps before which the passes are fewer, in proportion to the steps so far: little data
+    are soon exploited. 0 takes all passes from the first epoch on."""
     final_rate: Ratio = 1.0
     """Share of the learning rates that is left in the last epoch; they fall linearly."""
     early_log_std: float | None = None
@@ -64,6 +67,9 @@ class MBPPOConfig:
     """Share of real rollouts in the first pass of an epoch."""
     replay_share: Share = 0.0
     """Share of the rollouts that start from past real states instead of initial states."""
+    noise_correlation: Share = 0.0
+    """Largest correlation between the noise of successive actions: in the first real epoch, and in
+    rollouts from past states. Such noise explores further. 0 draws all noise independently."""
     beta: Positive = 0.02
     """The multiplier aims at beta times the limit."""
     anchor: bool = False
@@ -140,10 +146,12 @@ class MBPPOConfig:
 
 
 DOGGO = {
-    # Walking takes more data. Rollouts from past states include a fallen robot.
-    "steps": 144_000,
+    # Walking takes more data, and comes before avoiding: lambda waits for it and then rises over
+    # about ten epochs. Rollouts from past states include a fallen robot.
+    "steps": 396_000,
     "episodes": 24,
     "beta": 0.7,
+    "multiplier.integral_gain": 0.005,
     "horizon": 100,
     "carry": 0.0,
     "learn_first": 8,
@@ -172,13 +180,16 @@ def fit_to(shape: Shape, device: str) -> Overrides:
         "ppo.normalise_values": True,
         "ppo.adapt_rate": True,
         "adapt_practice": True,
+        # Half of the rollouts start where the data are, and explore with lasting noise.
+        "replay_share": 0.5,
+        "noise_correlation": max(0.0, 1 - 50 / steps),
         "filter.cost_threshold": planning.LEARNED_COST_THRESHOLD,
     }
     if small:
         return common
-    # Half of the rollouts start where the data are. Exploration comes first and precision last.
+    # Exploration comes first and precision last.
     large = {
-        "replay_share": 0.5,
+        "warm_up": 10_000,
         "final_rate": 0.3,
         "early_log_std": -1.0,
         "ppo.minimum_log_std": -2.5,

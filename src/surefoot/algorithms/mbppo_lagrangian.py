@@ -18,6 +18,7 @@ from surefoot.algorithms.mbppo_rollouts import (
     ImaginedEpisodes,
     Past,
     episode_means,
+    exploring_noise,
     from_past,
     horizon,
     near_data,
@@ -136,8 +137,13 @@ def practise(
     world = problem.world(state.ensemble)
     # Only the last window of an episode can reach the time limit, and only if it is shorter.
     left = problem.episode_steps - imagined.age if problem.episode_steps % length else None
+    policy, noise = old.sample, None
+    if config.noise_correlation and config.replayed:
+        noise_key = jax.random.fold_in(roll_key, 0)
+        policy = old.with_noise
+        noise = exploring_noise(config, length, problem.actions.size, noise_key)
     rollout, end = imagine(
-        world, old.sample, states, length, roll_key, left=left, restarts=restarts
+        world, policy, states, length, roll_key, left=left, restarts=restarts, noise=noise
     )
     # An episode that terminated within the pass is over.
     age = jnp.where(rollout.terminated.any(0), problem.episode_steps, imagined.age + length)
@@ -173,8 +179,12 @@ def practise(
         moved = jax.tree.map(lambda new, old: jnp.where(waiting, old, new), moved, before)
         old = eqx.tree_at(lambda s: s.multiplier, old, moved)
         lam = jnp.where(waiting, 0.0, multiplier.value(config.multiplier, moved))
+    floor = pace.floor
+    if floor is not None and config.constrained:
+        # Noise that breaks a limit may fall at once.
+        floor = jnp.where(jnp.any(estimate > limit), config.ppo.minimum_log_std, floor)
     # Lines 9 and 11 to 15: K steps on the policy and the critics.
-    learner, metrics = ppo.update(config.ppo, old, rows, lam, update_key, pace.rate, pace.floor)
+    learner, metrics = ppo.update(config.ppo, old, rows, lam, update_key, pace.rate, floor)
     if not problem.task_model.takes_observations:
         learner = observe(learner, batch)
     # Lines 16 and 5: is the policy better in enough of the elites? If not, undo its update.

@@ -1,5 +1,6 @@
 """MBPPO-Lagrangian for all seeds: the host's part of Algorithm 1, and the `Algorithm` value."""
 
+import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -64,13 +65,20 @@ class MBPPOTrainer:
         )
         self._scale = over_seeds(partial(mbppo.scale_observations, problem), many)
         self._longest = mbppo.horizon(config, problem)
-        self._reach = np.full(many, self._longest, np.float32)
+        first = trust.least_reach(self._longest) if config.adapt_practice else self._longest
+        self._reach = np.full(many, first, np.float32)
+        # What the last practice imagined for the policy that the next epoch tries.
+        self._promised_reward = np.full(many, np.nan, np.float32)
+        self._promised_cost = np.full((many, problem.constraints), np.nan, np.float32)
         self._best_reward = np.full(many, np.nan, np.float32)
         self._compiled: Future | None = None
 
     def actor(self, done: int, rngs: Generators) -> Actor:
         """Line 3: the present policy, through the safety filter if training is careful."""
-        policy = draw_from(self.policy(), rngs, self.config.episodes, self.round_steps)
+        correlation = self.config.noise_correlation if done < self._batch else 0.0
+        policy = draw_from(
+            self.policy(), rngs, self.config.episodes, self.round_steps, correlation=correlation
+        )
         if self._filter is None:
             return policy
         return self._filter.actor(self.planning(), policy, done, done % self._batch == 0)
@@ -126,7 +134,8 @@ class MBPPOTrainer:
         many, config = len(self.problem.seeds), self.config
         active, self._passes = jnp.ones(many, bool), np.zeros(many, int)
         state, first, last, reach = self.state, None, None, self._steps_within_reach()
-        for i in range(config.passes):
+        grown = min(1.0, self._data.dataset.count / config.warm_up) if config.warm_up else 1.0
+        for i in range(math.ceil(grown * config.passes)):
             before = active
             state, active, now = one_pass(
                 active, state, past, self._real, jnp.array(i == 0), pace, reach
@@ -153,26 +162,27 @@ class MBPPOTrainer:
         filtered: dict[str, np.ndarray] = {}
         if self._filter is not None:
             filtered["interventions"] = self._filter.interventions(seen.steps)
-        cost_mismatch = trust.mismatched(seen.cost, seen.cost_error, first["imagined_cost"], limit)
-        reward = first["imagined_reward"]
-        larger = np.maximum(np.abs(seen.reward), np.abs(reward))
-        reward_mismatch = np.asarray(
-            trust.mismatched(seen.reward, seen.reward_error, reward, larger)
-        )
-        if self._filter is not None:
-            # The filter lowers cost and reward: only a cost above the imagined one is a mistake.
-            cost_mismatch = cost_mismatch & (seen.cost > first["imagined_cost"])
-            reward_mismatch = np.zeros_like(reward_mismatch)
+        promised_reward, promised_cost = self._promised_reward, self._promised_cost
+        # A fit explains the steps that it has just seen. Whether practice exploits the model shows
+        # in what it had imagined for this policy before.
+        now = self._mismatched(first["imagined_reward"], first["imagined_cost"])
+        before = self._mismatched(promised_reward, promised_cost)
+        reward_mismatch, cost_mismatch = now[0] | before[0], now[1] | before[1]
         reach = np.round(self._reach)
         if self.config.adapt_practice:
-            wrong = reward_mismatch | np.any(cost_mismatch, -1)
+            wrong = reward_mismatch | cost_mismatch
             self._reach = trust.next_reach(self._reach, wrong, self._longest)
+        ratio = jax.vmap(partial(CostRatio.value, limit=limit))(self.state.ratio)
+        self._promised_reward = np.asarray(last["imagined_reward"])
+        self._promised_cost = np.asarray(last["imagined_cost"] * ratio)
         price = jax.vmap(partial(multiplier.value, self.config.multiplier))
         share = {} if self.config.within is None else {"imagined_within": last["imagined_within"]}
         return {
             **share,
             **filtered,
-            "imagined_reward_before": reward,
+            "promised_reward": promised_reward,
+            "promised_cost": promised_cost,
+            "imagined_reward_before": first["imagined_reward"],
             "imagined_cost_before": first["imagined_cost"],
             "imagined_reward": last["imagined_reward"],
             "imagined_cost": last["imagined_cost"],
@@ -186,10 +196,21 @@ class MBPPOTrainer:
             "kl": last["kl"],
             "actor_steps": last["actor_steps"],
             "entropy": last["entropy"],
-            "cost_ratio": jax.vmap(partial(CostRatio.value, limit=limit))(self.state.ratio),
-            "cost_mismatch": np.any(cost_mismatch, -1).astype(int),
+            "cost_ratio": ratio,
+            "cost_mismatch": cost_mismatch.astype(int),
             "reward_mismatch": reward_mismatch.astype(int),
         }
+
+    def _mismatched(self, reward: np.ndarray, cost: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which seeds' real reward, and which seeds' real costs, differ from these; NaN never."""
+        seen, limit = self._episodes, np.asarray(self.config.cost_limit, np.float32)
+        larger = np.maximum(np.abs(seen.reward), np.abs(reward))
+        rewards = trust.mismatched(seen.reward, seen.reward_error, reward, larger)
+        costs = trust.mismatched(seen.cost, seen.cost_error, cost, limit)
+        if self._filter is not None:
+            # The filter lowers cost and reward: only a cost above the imagined one is a mistake.
+            rewards, costs = np.zeros(len(seen.reward), bool), costs & (seen.cost > cost)
+        return np.asarray(rewards), np.asarray(costs).any(-1)
 
     def finite_parts(self) -> dict[str, Tree]:
         names = ("imagined_reward", "imagined_cost", "kl")
@@ -219,6 +240,8 @@ class MBPPOTrainer:
             "state": self.state,
             "reach": self._reach,
             "best_reward": self._best_reward,
+            "promised_reward": self._promised_reward,
+            "promised_cost": self._promised_cost,
             "dataset": dataset,
         }
 
@@ -226,6 +249,8 @@ class MBPPOTrainer:
         self.state = saved.like("state", self.state)
         self._reach = saved.like("reach", self._reach)
         self._best_reward = saved.like("best_reward", self._best_reward)
+        self._promised_reward = saved.like("promised_reward", self._promised_reward)
+        self._promised_cost = saved.like("promised_cost", self._promised_cost)
         if data:
             self._data.dataset.restore(saved.part("dataset"), steps)
         if self._filter is not None:
@@ -246,9 +271,14 @@ def _warning(row: Mapping[str, float]) -> str | None:
         return None
     compared = ", ".join(
         f"real {name} {row[name]:.1f}, imagined {row[f'imagined_{name}_before']:.1f}"
+        f"{_before_trial(row[f'promised_{name}'])}"
         for name in wrong
     )
     return f"{compared} for the same policy: the model misjudges the {' and the '.join(wrong)}"
+
+
+def _before_trial(promised: float) -> str:
+    return "" if promised != promised else f" ({promised:.1f} before it was tried)"
 
 
 def _imagined(row: Mapping[str, float]) -> str:

@@ -25,6 +25,8 @@ class BlackBox:
 
     A cost is learned in two parts: the probability that a step costs, and how much it costs then.
     So costs of 0 or 1, rare costs and dense costs need no settings, and none is negative.
+    The reward of a step that terminates the episode is learned apart from that of other steps: it
+    is often a bonus or a penalty a hundred times as large.
     """
 
     observation_size: int
@@ -58,7 +60,7 @@ class BlackBox:
 
     @property
     def output_names(self) -> tuple[str, ...]:
-        reward = () if self.reward_fn else ("reward",)
+        reward = ("reward", "reward at the end")[: self._learned_rewards]
         costs = () if self.cost_fn else self.cost_names
         occurs = tuple(f"any {name}" for name in costs)
         end = ("end",) if self._learns_end else ()
@@ -74,11 +76,15 @@ class BlackBox:
 
     @property
     def target_size(self) -> int:
-        return self.observation_size + (self.reward_fn is None) + self._learned_costs
+        return self.observation_size + self._learned_rewards + self._learned_costs
 
     @property
     def binary_size(self) -> int:
         return self._learned_costs + self._learns_end
+
+    @property
+    def _learned_rewards(self) -> int:
+        return 0 if self.reward_fn else 1 + self.terminates
 
     @property
     def _learned_costs(self) -> int:
@@ -113,7 +119,9 @@ class BlackBox:
     ) -> Float[Array, " D+b"]:
         parts = [after - before]
         if self.reward_fn is None:
-            parts.append(jnp.asarray(reward)[None])
+            reward, end = jnp.asarray(reward), jnp.asarray(terminated)
+            both = jnp.stack([jnp.where(end, jnp.nan, reward), jnp.where(end, reward, jnp.nan)])
+            parts.append(both if self.terminates else reward[None])
         if not self.cost_fn:
             occurs = cost > 0
             parts += [jnp.where(occurs, cost, jnp.nan), occurs.astype(jnp.float32)]
@@ -132,20 +140,21 @@ class BlackBox:
         size = self.observation_size
         after = jnp.clip(state + prediction[:size], *bounds)
         probability, uniform = binary
-        if self.reward_fn is None:
-            reward = prediction[size]
-        else:
-            reward = self.reward_fn(state, action, after)
-        if self.cost_fn is not None:
-            cost = jnp.atleast_1d(self.cost_fn(state, action, after))
-        else:  # the expected cost has less noise than a drawn one
-            amount = jnp.maximum(prediction[size + (self.reward_fn is None) :], 0.0)
-            cost = probability[: len(self.cost_names)] * amount
         ended = jnp.zeros((), bool)
         if self.termination_fn is not None:
             ended = jnp.asarray(self.termination_fn(state, action, after), bool)
         elif self._learns_end:
             ended = uniform[-1] < probability[-1]
+        rewards = self._learned_rewards
+        if self.reward_fn is None:
+            reward = jnp.where(ended, prediction[size + rewards - 1], prediction[size])
+        else:
+            reward = self.reward_fn(state, action, after)
+        if self.cost_fn is not None:
+            cost = jnp.atleast_1d(self.cost_fn(state, action, after))
+        else:  # the expected cost has less noise than a drawn one
+            amount = jnp.maximum(prediction[size + rewards :], 0.0)
+            cost = probability[: len(self.cost_names)] * amount
         return after, jnp.asarray(reward), cost, ended
 
     def observe(self, state: Observation) -> Observation:
