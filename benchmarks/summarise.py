@@ -49,6 +49,17 @@ def print_cpo(rows: Rows, seeds: list[float]) -> None:
     )
 
 
+def print_gate(rows: Rows, seeds: list[float]) -> None:
+    """How often the performance ratio let practice continue."""
+    passes = [[row["passes"] for row in rows if row["seed"] == seed] for seed in seeds]
+    nothing = np.mean([np.mean(np.array(some) == 0) for some in passes])
+    totals = np.array([float(sum(some)) for some in passes])
+    print(
+        f"  epochs without an accepted pass: {nothing:.0%}; "
+        f"accepted passes per seed: {spread_of(totals, 0)}"
+    )
+
+
 def print_training(rows: Rows, at: list[int]) -> None:
     """Reward, cost and violations of the epochs that end at these steps, and of the last one."""
     steps = sorted({row["steps"] for row in rows})
@@ -85,6 +96,8 @@ def summarise(path: Path, at: list[int]) -> None:
     print_training(rows, at)
     if "recovery" in rows[0]:
         print_cpo(rows, seeds)
+    if not np.isnan(rows[0].get("performance_ratio", np.nan)):
+        print_gate(rows, seeds)
     times = sorted({(row["steps"], row["seconds"]) for row in rows if row["seed"] == seeds[0]})
     if len(times) > 2:
         # The median: the first epochs compile, and a run may have been interrupted.

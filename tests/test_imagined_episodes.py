@@ -14,7 +14,6 @@ from surefoot.algorithms import mbppo_lagrangian as mbppo
 from surefoot.algorithms import mbppo_rollouts
 from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.mbppo_lagrangian import ImaginedEpisodes, Past, RealBatch, next_rollouts
-from surefoot.algorithms.mbppo_rollouts import exploring_noise
 from surefoot.algorithms.trainer import Problem
 from surefoot.core.spaces import ActionSpec
 from surefoot.learn import ppo
@@ -142,19 +141,6 @@ def test_imagined_episodes_are_whole(steps, windows):
         before = np.where(ages >= steps, 0, ages)[carried] // mbppo.horizon(config, problem)
         counts = np.bincount(before, minlength=windows)
         assert counts.max() - counts.min() <= 1
-
-
-def test_noise_lasts_in_rollouts_from_past_states_only():
-    """Standard normal everywhere; its correlation grows along the rollouts from past states."""
-    config = replace(CONFIG, rollouts=8, replay_share=0.5, noise_correlation=0.9)
-    noise = exploring_noise(config, 20_000, 2, jax.random.key(0))
-    assert noise.shape == (20_000, 8, 2)
-    np.testing.assert_allclose(noise.mean(0), 0.0, atol=0.1)
-    np.testing.assert_allclose(noise.std(0), 1.0, atol=0.05)
-    correlation = jnp.mean(noise[1:] * noise[:-1], 0)
-    expected = np.array([0, 0, 0, 0, 0.225, 0.45, 0.675, 0.9])[:, None]
-    np.testing.assert_allclose(correlation, np.broadcast_to(expected, (8, 2)), atol=0.05)
-    np.testing.assert_allclose(jnp.mean(noise[:, 7, 0] * noise[:, 7, 1]), 0.0, atol=0.1)
 
 
 def test_without_carrying_the_first_window_stands_for_all():

@@ -94,9 +94,9 @@ def test_the_preset_of_mbppo_follows_an_unknown_environments_shape(shape, steps,
     assert c.ppo.gamma == pytest.approx(max(0.99, 1 - 3 / shape.episode_steps))
     # On a CPU, a large environment gets a larger model and less practice on it.
     large = shape.observation_size > 4
-    assert (c.warm_up, c.early_log_std) == ((10_000, -1.0) if large else (0, None))
-    lasting = max(0.0, 1 - 50 / shape.episode_steps)
-    assert (c.replay_share, c.noise_correlation) == (0.5, pytest.approx(lasting))
+    assert (c.replay_share, c.early_log_std) == (0.5, -1.0 if large else None)
+    lasting = 0.0 if large else max(0.0, 1 - 50 / shape.episode_steps)
+    assert c.noise_correlation == pytest.approx(lasting)
     assert (c.ensemble.hidden == (200, 200, 200)) == (large and device == "cpu")
     passes = {"cpu": (100, 40), "gpu": (300, 200)}
     assert c.passes == passes[device][large]

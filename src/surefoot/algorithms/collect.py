@@ -274,21 +274,21 @@ def draw_from(
     per_seed: int,
     steps: int,
     greedy: bool = False,
-    correlation: float = 0.0,
+    correlation: np.ndarray | None = None,
 ) -> Actor:
     """An actor for `steps` steps that draws from a policy, or takes its mode if `greedy`.
 
     Each seed has its own generator, so its actions do not depend on the other seeds. The noise of
-    successive actions may be correlated, by up to `correlation` in the last environment.
+    successive actions may be correlated: by up to `correlation` [S] in a seed's last environment.
     """
     shape = (steps, per_seed, policy.actions)
     categorical = policy.kind == "categorical"
     if greedy:
         same = 0.5 if categorical else 0.0
         noise = np.full((steps, len(rngs), *shape[1:]), same, np.float32)
-    elif correlation:
+    elif correlation is not None:
         noise = np.stack([rng.standard_normal(shape, np.float32) for rng in rngs], 1)
-        rho = correlation * np.arange(1, per_seed + 1, dtype=np.float32)[:, None] / per_seed
+        rho = np.outer(correlation, np.arange(1, per_seed + 1) / per_seed)[..., None]
         for before, after in pairwise(noise):
             after[:] = rho * before + np.sqrt(1 - rho**2) * after
         if categorical:

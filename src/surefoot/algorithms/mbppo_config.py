@@ -55,9 +55,6 @@ class MBPPOConfig:
     episode cost. The others start afresh in every pass, which teaches faster."""
     passes: Count = 30
     """Maximum passes of practice per epoch."""
-    warm_up: NonNegativeInt = 0
-    """Real steps before which the passes are fewer, in proportion to the steps so far: little data
-    are soon exploited. 0 takes all passes from the first epoch on."""
     final_rate: Ratio = 1.0
     """Share of the learning rates that is left in the last epoch; they fall linearly."""
     early_log_std: float | None = None
@@ -68,8 +65,9 @@ class MBPPOConfig:
     replay_share: Share = 0.0
     """Share of the rollouts that start from past real states instead of initial states."""
     noise_correlation: Share = 0.0
-    """Largest correlation between the noise of successive actions: in the first real epoch, and in
-    rollouts from past states. Such noise explores further. 0 draws all noise independently."""
+    """Largest correlation between the noise of successive actions in the first real epoch, and
+    until a reward differs from the others. Lasting noise explores further. 0 draws all noise
+    independently."""
     beta: Positive = 0.02
     """The multiplier aims at beta times the limit."""
     anchor: bool = False
@@ -180,16 +178,15 @@ def fit_to(shape: Shape, device: str) -> Overrides:
         "ppo.normalise_values": True,
         "ppo.adapt_rate": True,
         "adapt_practice": True,
-        # Half of the rollouts start where the data are, and explore with lasting noise.
+        # Half of the rollouts start where the data are.
         "replay_share": 0.5,
-        "noise_correlation": max(0.0, 1 - 50 / steps),
         "filter.cost_threshold": planning.LEARNED_COST_THRESHOLD,
     }
     if small:
-        return common
+        # Lasting pushes find a distant goal. With many joints they only make a robot fall.
+        return {**common, "noise_correlation": max(0.0, 1 - 50 / steps)}
     # Exploration comes first and precision last.
     large = {
-        "warm_up": 10_000,
         "final_rate": 0.3,
         "early_log_std": -1.0,
         "ppo.minimum_log_std": -2.5,

@@ -18,7 +18,6 @@ from surefoot.algorithms.mbppo_rollouts import (
     ImaginedEpisodes,
     Past,
     episode_means,
-    exploring_noise,
     from_past,
     horizon,
     near_data,
@@ -137,13 +136,8 @@ def practise(
     world = problem.world(state.ensemble)
     # Only the last window of an episode can reach the time limit, and only if it is shorter.
     left = problem.episode_steps - imagined.age if problem.episode_steps % length else None
-    policy, noise = old.sample, None
-    if config.noise_correlation and config.replayed:
-        noise_key = jax.random.fold_in(roll_key, 0)
-        policy = old.with_noise
-        noise = exploring_noise(config, length, problem.actions.size, noise_key)
     rollout, end = imagine(
-        world, policy, states, length, roll_key, left=left, restarts=restarts, noise=noise
+        world, old.sample, states, length, roll_key, left=left, restarts=restarts
     )
     # An episode that terminated within the pass is over.
     age = jnp.where(rollout.terminated.any(0), problem.episode_steps, imagined.age + length)

@@ -102,26 +102,6 @@ def from_past(config: MBPPOConfig) -> Bool[Array, " B"]:
     return jnp.arange(config.rollouts) >= config.rollouts - config.replayed
 
 
-def exploring_noise(
-    config: MBPPOConfig, length: int, size: int, key: RandomKey
-) -> Float[Array, "T B A"]:
-    """Standard normal noise of all actions. In rollouts from past states it is correlated.
-
-    Their correlations spread from 0 to `noise_correlation`. Other rollouts measure the policy, so
-    their noise is independent, as in the environment.
-    """
-    place = jnp.arange(config.rollouts) - (config.rollouts - config.replayed)
-    share = jnp.maximum(place + 1, 0) / max(1, config.replayed)
-    rho = (config.noise_correlation * share)[:, None]
-    fresh = jax.random.normal(key, (length, config.rollouts, size))
-
-    def step(noise: Array, new: Array) -> tuple[Array, Array]:
-        noise = rho * noise + jnp.sqrt(1 - rho**2) * new
-        return noise, noise
-
-    return jnp.concatenate([fresh[:1], jax.lax.scan(step, fresh[0], fresh[1:])[1]])
-
-
 def near_data(
     config: MBPPOConfig, problem: Problem, past: Past, reach: Index, key: RandomKey
 ) -> Restarts:

@@ -1,6 +1,5 @@
 """MBPPO-Lagrangian for all seeds: the host's part of Algorithm 1, and the `Algorithm` value."""
 
-import math
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -65,17 +64,19 @@ class MBPPOTrainer:
         )
         self._scale = over_seeds(partial(mbppo.scale_observations, problem), many)
         self._longest = mbppo.horizon(config, problem)
-        first = trust.least_reach(self._longest) if config.adapt_practice else self._longest
-        self._reach = np.full(many, first, np.float32)
+        self._reach = np.full(many, self._longest, np.float32)
         # What the last practice imagined for the policy that the next epoch tries.
         self._promised_reward = np.full(many, np.nan, np.float32)
         self._promised_cost = np.full((many, problem.constraints), np.nan, np.float32)
         self._best_reward = np.full(many, np.nan, np.float32)
+        # Least and largest reward of a step so far: nothing can be learned from equal ones.
+        self._rewards = np.tile(np.float32([np.inf, -np.inf]), (many, 1))
         self._compiled: Future | None = None
 
     def actor(self, done: int, rngs: Generators) -> Actor:
         """Line 3: the present policy, through the safety filter if training is careful."""
-        correlation = self.config.noise_correlation if done < self._batch else 0.0
+        explores = self._rewards[:, 0] >= self._rewards[:, 1]
+        correlation = explores * self.config.noise_correlation if explores.any() else None
         policy = draw_from(
             self.policy(), rngs, self.config.episodes, self.round_steps, correlation=correlation
         )
@@ -98,6 +99,9 @@ class MBPPOTrainer:
                         self.state, _ = self._data.fit(self.state)
                     return
                 self._filter.fitted(count)
+            low, high = self._rewards.T
+            steps = experience.reward.reshape(many, -1)
+            self._rewards = np.stack([np.fmin(low, steps.min(1)), np.fmax(high, steps.max(1))], 1)
             past = self._past(experience)
             experience, self._parts = joined(self._parts), []
             self._episodes = episode_statistics(self.problem, experience)
@@ -134,8 +138,7 @@ class MBPPOTrainer:
         many, config = len(self.problem.seeds), self.config
         active, self._passes = jnp.ones(many, bool), np.zeros(many, int)
         state, first, last, reach = self.state, None, None, self._steps_within_reach()
-        grown = min(1.0, self._data.dataset.count / config.warm_up) if config.warm_up else 1.0
-        for i in range(math.ceil(grown * config.passes)):
+        for i in range(config.passes):
             before = active
             state, active, now = one_pass(
                 active, state, past, self._real, jnp.array(i == 0), pace, reach
@@ -170,8 +173,8 @@ class MBPPOTrainer:
         reward_mismatch, cost_mismatch = now[0] | before[0], now[1] | before[1]
         reach = np.round(self._reach)
         if self.config.adapt_practice:
-            wrong = reward_mismatch | cost_mismatch
-            self._reach = trust.next_reach(self._reach, wrong, self._longest)
+            # Broken promises do not count: early ones are many, and lead to where data are missing.
+            self._reach = trust.next_reach(self._reach, now[0] | now[1], self._longest)
         ratio = jax.vmap(partial(CostRatio.value, limit=limit))(self.state.ratio)
         self._promised_reward = np.asarray(last["imagined_reward"])
         self._promised_cost = np.asarray(last["imagined_cost"] * ratio)
@@ -242,6 +245,7 @@ class MBPPOTrainer:
             "best_reward": self._best_reward,
             "promised_reward": self._promised_reward,
             "promised_cost": self._promised_cost,
+            "rewards": self._rewards,
             "dataset": dataset,
         }
 
@@ -251,6 +255,7 @@ class MBPPOTrainer:
         self._best_reward = saved.like("best_reward", self._best_reward)
         self._promised_reward = saved.like("promised_reward", self._promised_reward)
         self._promised_cost = saved.like("promised_cost", self._promised_cost)
+        self._rewards = saved.like("rewards", self._rewards)
         if data:
             self._data.dataset.restore(saved.part("dataset"), steps)
         if self._filter is not None:

@@ -118,12 +118,6 @@ class Learner(eqx.Module):
         """A sampled action per observation, `[..., A]` or integer `[...]`; see `ActionSpec`."""
         return self.actor(self.scaled(obs)).sample(key)
 
-    def with_noise(
-        self, obs: Float[Array, "*batch D"], noise: Float[Array, "*batch A"]
-    ) -> Shaped[Array, "..."]:
-        """The action per observation that standard normal noise gives."""
-        return self.actor(self.scaled(obs)).with_noise(noise)
-
     def mode(self, obs: Float[Array, "*batch D"]) -> Shaped[Array, "..."]:
         """The most probable action per observation."""
         return self.actor(self.scaled(obs)).mode()

@@ -77,11 +77,7 @@ class Gaussian(eqx.Module):
     log_std: Float[Array, "*#batch A"]
 
     def sample(self, key: RandomKey) -> Float[Array, "*batch A"]:
-        return self.with_noise(jax.random.normal(key, self.mean.shape))
-
-    def with_noise(self, noise: Float[Array, "*batch A"]) -> Float[Array, "*batch A"]:
-        """The samples that standard normal noise gives."""
-        return self.mean + jnp.exp(self.log_std) * noise
+        return self.mean + jnp.exp(self.log_std) * jax.random.normal(key, self.mean.shape)
 
     def mode(self) -> Float[Array, "*batch A"]:
         return self.mean
@@ -109,10 +105,6 @@ class Categorical(eqx.Module):
 
     def sample(self, key: RandomKey) -> Int[Array, "*batch"]:
         return jax.random.categorical(key, self.logits)
-
-    def with_noise(self, noise: Float[Array, "*batch A"]) -> Int[Array, "*batch"]:
-        """The samples that standard normal noise gives."""
-        return jnp.argmax(self.logits - jnp.log(-jax.scipy.special.log_ndtr(noise)), -1)
 
     def mode(self) -> Int[Array, "*batch"]:
         return jnp.argmax(self.logits, -1)

@@ -80,7 +80,6 @@ def imagine(
     left: Int[Array, " B"] | None = None,
     observe: Callable[[State], Float[Array, " O"]] | None = None,
     restarts: Restarts | None = None,
-    noise: Float[Array, "T B A"] | None = None,
 ) -> tuple[Rollout, State]:
     """Roll `states` (leading axis B) forward under `policy`; also returns the final states.
 
@@ -92,9 +91,9 @@ def imagine(
     same random numbers.
     """
     observe = observe or world.model.observe
-    act = lambda obs, noise, key: policy(obs, key if noise is None else noise)
+    act = lambda obs, _, key: policy(obs, key)
     keys = jax.random.split(key, horizon)
-    rows, states = _rollout(world, act, observe, states, (keys, noise), member, left, restarts)
+    rows, states = _rollout(world, act, observe, states, (keys, None), member, left, restarts)
     return Rollout(*rows, last_obs=jax.vmap(observe)(states)), states
 
 

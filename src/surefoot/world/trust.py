@@ -26,24 +26,15 @@ def well_above(reward: Float[np.ndarray, " S"], best: Float[np.ndarray, " S"]) -
     return reward > best + RISE * np.abs(best)
 
 
-LEAST_REACH = 0.15
-"""Share of a rollout that imagination is always trusted for, and that it begins with."""
-
-
-def least_reach(most: int) -> int:
-    """Steps from real states that a model is trusted for before it has proved itself."""
-    return max(1, round(LEAST_REACH * most))
-
-
 def next_reach(
     reach: Float[np.ndarray, " S"], mismatch: Bool[np.ndarray, " S"], most: int
 ) -> Float[np.ndarray, " S"]:
     """Steps from real states that imagination is trusted for in the next epoch.
 
-    Long rollouts in a model that is wrong exploit its errors.
+    Long rollouts in a model that is wrong exploit its errors. A quarter of the steps remains.
     """
-    least = least_reach(most)
-    return np.clip(np.where(mismatch, 0.6, 1.3) * reach, least, most).astype(np.float32)
+    least = max(1, most // 4)
+    return np.clip(np.where(mismatch, 0.7, 1.3) * reach, least, most).astype(np.float32)
 
 
 class CostRatio(eqx.Module):
