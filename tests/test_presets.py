@@ -68,9 +68,11 @@ def test_the_default_preset_of_mbppo(task, device):
     )  # fmt: skip
     assert c.ppo.value_targets == "gae"
     # Without a maximum, any limit can be enforced.
-    assert (c.multiplier.kind, c.multiplier.initial, c.multiplier.maximum) == ("log-pi", 0.5, None)
+    rule = ("pid", 0.0) if doggo else ("log-pi", 0.5)
+    assert (c.multiplier.kind, c.multiplier.initial, c.multiplier.maximum) == (*rule, None)
     gains = c.multiplier.proportional_gain, c.multiplier.integral_gain
-    assert gains == (0.3, 0.005 if doggo else 0.0065 if small else 0.006)
+    assert gains == ((0.025, 0.00025) if doggo else (0.3, 0.0065 if small else 0.006))
+    assert not doggo or c.multiplier.derivative_gain == 0
     networks = c.ensemble.members, c.ensemble.elites, c.ensemble.hidden, c.ensemble.max_steps
     hidden = (64, 64) if small and not doggo else (200,) * 4
     most = 3000 if doggo else 1000 if small else 2000

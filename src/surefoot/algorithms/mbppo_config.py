@@ -144,12 +144,17 @@ class MBPPOConfig:
 
 
 DOGGO = {
-    # Walking takes more data, and comes before avoiding: lambda waits for it and then rises over
-    # about ten epochs. Rollouts from past states include a fallen robot.
+    # Walking takes more data, and comes before avoiding: lambda waits for it and then rises
+    # slowly. A factor per pass rises faster than the policy follows, and walking is given up.
+    # Rollouts from past states include a fallen robot.
     "steps": 396_000,
     "episodes": 24,
     "beta": 0.7,
-    "multiplier.integral_gain": 0.005,
+    "multiplier.kind": "pid",
+    "multiplier.initial": 0.0,
+    "multiplier.proportional_gain": 0.025,
+    "multiplier.integral_gain": 0.00025,
+    "multiplier.derivative_gain": 0.0,
     "horizon": 100,
     "carry": 0.0,
     "learn_first": 8,

@@ -173,10 +173,10 @@ def practise(
         moved = jax.tree.map(lambda new, old: jnp.where(waiting, old, new), moved, before)
         old = eqx.tree_at(lambda s: s.multiplier, old, moved)
         lam = jnp.where(waiting, 0.0, multiplier.value(config.multiplier, moved))
-    floor = pace.floor
-    if floor is not None and config.constrained:
+    floor, least = pace.floor, config.ppo.minimum_log_std
+    if floor is not None and least is not None and config.constrained:
         # Noise that breaks a limit may fall at once.
-        floor = jnp.where(jnp.any(estimate > limit), config.ppo.minimum_log_std, floor)
+        floor = jnp.where(jnp.any(estimate > limit), least, floor)
     # Lines 9 and 11 to 15: K steps on the policy and the critics.
     learner, metrics = ppo.update(config.ppo, old, rows, lam, update_key, pace.rate, floor)
     if not problem.task_model.takes_observations:

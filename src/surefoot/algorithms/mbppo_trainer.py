@@ -70,7 +70,7 @@ class MBPPOTrainer:
         self._promised_cost = np.full((many, problem.constraints), np.nan, np.float32)
         self._best_reward = np.full(many, np.nan, np.float32)
         # Least and largest reward of a step so far: nothing can be learned from equal ones.
-        self._rewards = np.tile(np.float32([np.inf, -np.inf]), (many, 1))
+        self._rewards = np.tile(np.array([np.inf, -np.inf], np.float32), (many, 1))
         self._compiled: Future | None = None
 
     def actor(self, done: int, rngs: Generators) -> Actor:
@@ -213,7 +213,7 @@ class MBPPOTrainer:
         if self._filter is not None:
             # The filter lowers cost and reward: only a cost above the imagined one is a mistake.
             rewards, costs = np.zeros(len(seen.reward), bool), costs & (seen.cost > cost)
-        return np.asarray(rewards), np.asarray(costs).any(-1)
+        return np.asarray(rewards), np.any(costs, axis=-1)
 
     def finite_parts(self) -> dict[str, Tree]:
         names = ("imagined_reward", "imagined_cost", "kl")
