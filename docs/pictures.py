@@ -1,6 +1,6 @@
-"""Draw the site's pictures: one still of each task, and a trained beside an untrained policy.
+"""Draw the site's clips: one of each task, and a trained beside an untrained policy.
 
-python docs/pictures.py                       # docs/assets/TASK.png
+python docs/pictures.py                       # docs/assets/TASK.gif
 python docs/pictures.py RUN                   # also docs/assets/trained.gif, from a PointGoal run
 """
 
@@ -17,23 +17,46 @@ from surefoot.envs.render.draw import draw
 from surefoot.envs.task import TASKS
 
 ASSETS = Path(__file__).parent / "assets"
-STILLS = (
+CLIPS = (
     "PointGoal", "CarGoal", "DoggoGoal", "RCCar", "HalfCheetahVelocity", "HopperVelocity",
     "Walker2dVelocity", "SwimmerVelocity", "AntVelocity", "HumanoidVelocity", "PointGoal2",
     "CarButton1", "AntPush1", "RacecarCircle1", "DoggoRun0",
 )  # fmt: skip
+EVERY = {
+    **dict.fromkeys(("PointGoal", "CarGoal", "PointGoal2", "CarButton1", "RacecarCircle1"), 6),
+    **dict.fromkeys(("HopperVelocity", "Walker2dVelocity", "HumanoidVelocity", "AntPush1"), 1),
+}
+"""Steps per picture of slow robots, and of those that soon fall; others have 2."""
 
 
-def still(task: str, steps: int = 12, size: int = 320) -> None:
-    """A picture of a task after some random steps."""
+def clip(task: str, frames: int = 48, size: int = 240) -> None:
+    """A clip of a task under smooth random actions."""
     env = surefoot.make(task, seed=3)
     env.reset(seed=3)
     rng = np.random.default_rng(0)
     space = env.single_action_space
-    for _ in range(0 if task == "RCCar" else steps):  # which would drive away
-        env.step(rng.uniform(space.low, space.high, (1, *space.shape)))
-    picture = Image.fromarray(draw(env.scene(0), size))
-    picture.quantize(64, dither=Image.Dither.NONE).save(ASSETS / f"{task}.png", optimize=True)
+    wish, pictures = np.zeros(space.shape), list[np.ndarray]()
+    for step in range(frames * EVERY.get(task, 2)):
+        if step % EVERY.get(task, 2) == 0:
+            pictures.append(draw(env.scene(0), size))
+        wish = 0.9 * wish + 0.3 * rng.normal(size=space.shape)
+        *_, terminated, truncated, _ = env.step(
+            np.clip(
+                space.low + (wish[None] + 1) / 2 * (space.high - space.low), space.low, space.high
+            )
+        )
+        if terminated[0] or truncated[0]:
+            break
+    save(pictures, ASSETS / f"{task}.gif", 24)
+
+
+def save(frames: list[np.ndarray], path: Path, colours: int) -> None:
+    """Write an animation. One palette for all frames: only what moves changes between them."""
+    palette = Image.fromarray(np.concatenate(frames[:: max(1, len(frames) // 6)])).quantize(colours)
+    first, *rest = (
+        Image.fromarray(f).quantize(palette=palette, dither=Image.Dither.NONE) for f in frames
+    )
+    first.save(path, save_all=True, append_images=rest, duration=50, loop=0, optimize=True)
 
 
 def episode(
@@ -64,18 +87,12 @@ def trained(
         episode(surefoot.load(run), seed, "trained", steps, every, size),
     )
     frames = [np.concatenate(pair, 1) for pair in zip(*films, strict=True)]
-    # One palette for all frames: only what moves changes from one to the next.
-    palette = Image.fromarray(np.concatenate(frames[:: len(frames) // 6])).quantize(48)
-    pictures = [
-        Image.fromarray(f).quantize(palette=palette, dither=Image.Dither.NONE) for f in frames
-    ]
-    first, *rest = pictures
-    first.save(path, save_all=True, append_images=rest, duration=50, loop=0, optimize=True)
+    save(frames, path, 48)
 
 
 if __name__ == "__main__":
-    for name in STILLS:
+    for name in CLIPS:
         if name in TASKS:
-            still(name)
+            clip(name)
     for run in sys.argv[1:]:
         trained(run, ASSETS / "trained.gif")

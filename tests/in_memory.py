@@ -1,8 +1,8 @@
 """Training and evaluation in memory: the shared loop without a run folder."""
 
 from surefoot.algorithms import evaluation, loop
+from surefoot.algorithms.actors import draw_from
 from surefoot.algorithms.algorithm import algorithm_of
-from surefoot.algorithms.collect import draw_from
 from surefoot.runs.setup import new_setup
 
 

@@ -245,8 +245,9 @@ def test_choices_are_replayed_as_choices():
 
 def test_a_rollout_that_imagination_ends_counts_no_longer():
     """The model ends every episode at once; reality never does."""
-    matrix = np.concatenate([system(), np.zeros((3, 1))], 1)
-    ending = linear_ensemble(matrix[None], np.array([[0.0] * 4 + [50.0] * 2]), 4)
+    # Outputs: observation, reward, reward at the end, cost; then the binary ones.
+    matrix = np.concatenate([system()[:, :3], system()[:, 2:], np.zeros((3, 1))], 1)
+    ending = linear_ensemble(matrix[None], np.array([[0.0] * 5 + [50.0] * 2]), 5)
     trial = tried(ending, real_world(), 5, BlackBox(2))
     assert trial.counted[0].all() and not trial.counted[1:].any()
     assert np.isnan(trial.rmse[1:]).all() and (trial.rmse[0] < 1e-5).all()
@@ -350,7 +351,7 @@ def test_names_are_as_many_as_numbers():
     assert RCCarModel(RCCarConfig()).output_names[3:] == ("forward", "left", "turn")
     learned = BlackBox(2, ("heat", "wear"))
     assert learned.feature_names == ("observation 0", "observation 1")
-    signals = "reward", "heat", "wear", "any heat", "any wear", "end"
+    signals = "reward", "reward at the end", "heat", "wear", "any heat", "any wear", "end"
     assert learned.output_names == (*learned.feature_names, *signals)
     known = BlackBox(1, cost_fn=lambda s, a, t: a, reward_fn=lambda s, a, t: a[0], terminates=False)
     assert known.output_names == ("observation 0",)

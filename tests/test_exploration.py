@@ -9,7 +9,7 @@ import pytest
 from gymnasium.spaces import Box
 
 import in_memory
-from surefoot.algorithms.collect import draw_from
+from surefoot.algorithms.actors import draw_from
 from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.core.policy import Policy
 from surefoot.learn.ppo import PPOConfig

@@ -14,7 +14,8 @@ from scipy.optimize import linprog
 import surefoot
 from harness import TASK, start
 from in_memory import evaluate_policy
-from surefoot.algorithms.collect import Collector, Now, draw_from
+from surefoot.algorithms.actors import draw_from
+from surefoot.algorithms.collect import Collector, Now
 from surefoot.algorithms.planning import PlannedActor, batch_size
 from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.algorithms.seeds import pick_seeds, seed_keys

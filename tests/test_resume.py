@@ -13,7 +13,8 @@ import harness
 import surefoot
 from harness import PPO, TINY, came_to, differences, start
 from surefoot import cli
-from surefoot.algorithms.collect import Collector, draw_from, environment_seeds
+from surefoot.algorithms.actors import draw_from
+from surefoot.algorithms.collect import Collector, environment_seeds
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.core.policy import Policy
 from surefoot.core.spaces import action_spec

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from surefoot.algorithms import evaluation, loop
+from surefoot.algorithms.actors import draw_from
 from surefoot.algorithms.algorithm import ALGORITHMS
-from surefoot.algorithms.collect import Collector, draw_from
+from surefoot.algorithms.collect import Collector
 from surefoot.algorithms.dataset import Dataset
 from surefoot.algorithms.experience import Episodes, Experience
 from surefoot.algorithms.mbppo_config import MBPPOConfig

@@ -3,7 +3,7 @@
 import signal
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 __version__ = "0.2.0"
 
@@ -58,7 +58,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     if name in _PUBLIC:
         from importlib import import_module
 

@@ -1,8 +1,8 @@
 """`Algorithm`: everything that belongs to an algorithm, as one value; and the registry of them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Annotated, Generic, Literal, NamedTuple, Protocol, TypeVar
+from dataclasses import Field, dataclass, field
+from typing import Annotated, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar
 
 from surefoot.algorithms.trainer import Problem, Trainer
 from surefoot.core.config import NonNegative, Range, changed, check_choice
@@ -71,6 +71,8 @@ class Preset:
 
 class Config(Protocol):
     """What every algorithm's config has: a frozen dataclass."""
+
+    __dataclass_fields__: ClassVar[dict[str, Field]]
 
     @property
     def steps(self) -> int: ...
@@ -155,7 +157,7 @@ def register_algorithm(algorithm: Algorithm) -> Algorithm:
     return ALGORITHMS.register(algorithm.name, algorithm)
 
 
-def algorithm_of(config: Config) -> Algorithm:
+def algorithm_of(config: object) -> Algorithm:
     """The built-in or registered algorithm that a config is for."""
     fitting = [a for a in map(ALGORITHMS.__getitem__, ALGORITHMS) if a.config is type(config)]
     if not fitting:

@@ -2,18 +2,16 @@
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
-from scipy.special import ndtr
 
 from surefoot.algorithms.experience import Episodes, Experience
 from surefoot.core.arrays import Tree
 from surefoot.core.config import LARGEST_FLOAT
-from surefoot.core.policy import Policy
 from surefoot.core.spaces import ActionSpec
+from surefoot.envs.base import TaskEnv
 from surefoot.envs.gym import snapshot as snapshots
 from surefoot.envs.gym.adapted import EnvironmentFault
 from surefoot.world.model import TaskModel
@@ -48,7 +46,7 @@ Actor = Callable[[Now], np.ndarray]
 """Actions [S, n, …] for what is seen now."""
 
 
-def uses_state(env: Any, model: TaskModel | None) -> bool:
+def uses_state(env: TaskEnv, model: TaskModel | None) -> bool:
     """Whether a model takes true states; a ValueError if the environments have none."""
     if model is None or model.takes_observations:
         return False
@@ -64,7 +62,7 @@ class Collector:
     """Steps S * n environments; seed s owns the n from s * n on."""
 
     def __init__(
-        self, env: Any, seeds: Sequence[int], per_seed: int, model: TaskModel | None = None
+        self, env: TaskEnv, seeds: Sequence[int], per_seed: int, model: TaskModel | None = None
     ):
         """With a `model` that takes true states, the environments must provide them."""
         if env.num_envs != len(seeds) * per_seed:
@@ -268,45 +266,6 @@ class Collector:
         return records.reshape(shape).swapaxes(0, 1)
 
 
-def draw_from(
-    policy: Policy,
-    rngs: Generators,
-    per_seed: int,
-    steps: int,
-    greedy: bool = False,
-    correlation: np.ndarray | None = None,
-) -> Actor:
-    """An actor for `steps` steps that draws from a policy, or takes its mode if `greedy`.
-
-    Each seed has its own generator, so its actions do not depend on the other seeds. The noise of
-    successive actions may be correlated: by up to `correlation` [S] in a seed's last environment.
-    """
-    shape = (steps, per_seed, policy.actions)
-    categorical = policy.kind == "categorical"
-    if greedy:
-        same = 0.5 if categorical else 0.0
-        noise = np.full((steps, len(rngs), *shape[1:]), same, np.float32)
-    elif correlation is not None:
-        noise = np.stack([rng.standard_normal(shape, np.float32) for rng in rngs], 1)
-        rho = np.outer(correlation, np.arange(1, per_seed + 1) / per_seed)[..., None]
-        for before, after in pairwise(noise):
-            after[:] = rho * before + np.sqrt(1 - rho**2) * after
-        if categorical:
-            noise = np.clip(ndtr(noise), 1e-12, 1 - 1e-12)
-    elif categorical:
-        noise = np.stack([rng.uniform(1e-12, 1.0, shape) for rng in rngs], 1)
-    else:
-        noise = np.stack([rng.standard_normal(shape, np.float32) for rng in rngs], 1)
-    return lambda now: policy.sample(now.obs, noise[now.t])
-
-
-def draw_uniformly(actions: ActionSpec, rngs: Generators, per_seed: int) -> Actor:
-    """An actor that takes random actions within the bounds."""
-    shape = (per_seed, actions.size)
-    one = lambda rng: rng.uniform(actions.low, actions.high, shape).astype(np.float32)
-    return lambda now: np.stack([one(rng) for rng in rngs])
-
-
 def environment_seeds(seeds: Sequence[int], per_seed: int, restart: int = 0) -> list[int]:
     """A seed for every environment, which depends on the run's seed and its place there alone.
 
@@ -320,7 +279,7 @@ def environment_seeds(seeds: Sequence[int], per_seed: int, restart: int = 0) -> 
     ]
 
 
-def _bounds(space: Any) -> tuple[np.ndarray, np.ndarray] | None:
+def _bounds(space: object) -> tuple[np.ndarray, np.ndarray] | None:
     """Bounds of observations, with room for rounding; None if there are none."""
     low, high = getattr(space, "low", None), getattr(space, "high", None)
     if low is None or high is None or np.isinf([low, high]).all():

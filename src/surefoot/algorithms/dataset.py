@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,7 @@ from jaxtyping import Array, Shaped
 from surefoot.algorithms.seeds import by_seed, over_seeds
 from surefoot.core.arrays import Tree
 
-Rows = Mapping[str, Any]
+Rows = Mapping[str, np.ndarray | Array]
 """Arrays [S, N, …] by name, numpy or jax."""
 
 
@@ -76,7 +75,7 @@ class Dataset:
         epochs = {str(i): rows for i, rows in enumerate(self._epochs)}
         return {"inherited": self.inherited, **epochs}
 
-    def restore(self, parts: Mapping[str, Any], steps: int) -> None:
+    def restore(self, parts: Mapping[str, Tree], steps: int) -> None:
         """Fill the dataset from a snapshot of a run that has taken `steps` steps."""
         count = len(parts) - ("inherited" in parts)
         self._epochs = [_read_only(dict(parts[str(i)])) for i in range(count)]
@@ -94,7 +93,7 @@ class Dataset:
         self.rows = self._put(self.rows, dict(rows), jnp.int32(self.count % self._capacity))
         self.count += length
 
-    def _zeros(self, x: Any) -> Array:
+    def _zeros(self, x: np.ndarray | Array) -> Array:
         shape = (self._seeds, self._capacity, *x.shape[2:])
         return jnp.zeros(shape, x.dtype, device=by_seed(self._seeds))
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
@@ -10,6 +9,7 @@ from scipy.special import stdtrit
 from surefoot.algorithms.collect import Actor, Collector, Generators
 from surefoot.algorithms.experience import Experience, worst_constraint
 from surefoot.core.spaces import action_spec
+from surefoot.envs.base import TaskEnv
 from surefoot.world.model import TaskModel
 
 WORST = 0.1
@@ -54,19 +54,19 @@ class Evaluation:
 
     def to_dict(self) -> dict[str, object]:
         """Plain values; what is None or empty is left out."""
-        values: dict[str, Any] = {
-            name: list(x) if isinstance(x, tuple) else x
-            for name, x in asdict(self).items()
-            if x is not None
-        }
+        values = asdict(self)
         values["seeds"] = [
             {name: x for name, x in row.items() if name != "costs" or x} for row in values["seeds"]
         ]
-        return values
+        return {
+            name: list(x) if isinstance(x, tuple) else x
+            for name, x in values.items()
+            if x is not None
+        }
 
 
 def evaluate(
-    env: Any,
+    env: TaskEnv,
     make_actor: Callable[[Generators, int], Actor],
     seeds: Sequence[int],
     episodes: int,

@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
 
-from surefoot.algorithms.algorithm import Algorithm
+from surefoot.algorithms.algorithm import Algorithm, Config
 from surefoot.algorithms.collect import Collector
 from surefoot.algorithms.experience import Experience, joined, worst_constraint
 from surefoot.algorithms.phases import Phases
@@ -17,8 +16,9 @@ from surefoot.algorithms.trainer import Problem, Trainer
 from surefoot.core.arrays import Metrics, Tree
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved
+from surefoot.envs.base import TaskEnv
 
-Row = dict[str, Any]
+Row = dict[str, float]
 """One row of metrics.csv: numbers by column."""
 LARGE = 1e9
 """Rewards and costs of an episode beyond which single precision is at its end."""
@@ -90,7 +90,7 @@ class Training:
 
 
 def begin(
-    algorithm: Algorithm, config: Any, problem: Problem, env: Any, saved: Saved | None = None
+    algorithm: Algorithm, config: Config, problem: Problem, env: TaskEnv, saved: Saved | None = None
 ) -> Training:
     """A run at its beginning, or continued from a snapshot."""
     collector = Collector(env, problem.seeds, problem.environments, problem.model)

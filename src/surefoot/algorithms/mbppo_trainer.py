@@ -11,8 +11,9 @@ from jaxtyping import Array
 
 from surefoot.algorithms import careful
 from surefoot.algorithms import mbppo_lagrangian as mbppo
+from surefoot.algorithms.actors import draw_from
 from surefoot.algorithms.algorithm import Algorithm, Preset
-from surefoot.algorithms.collect import Actor, Generators, draw_from
+from surefoot.algorithms.collect import Actor, Generators
 from surefoot.algorithms.experience import Experience, joined
 from surefoot.algorithms.mbppo_config import DEFAULT, MBPPOConfig
 from surefoot.algorithms.mbppo_lagrangian import Pace, Past, State

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from surefoot.algorithms.actors import draw_uniformly
 from surefoot.algorithms.algorithm import CostLimit, Steps
-from surefoot.algorithms.collect import Actor, Generators, draw_uniformly
+from surefoot.algorithms.collect import Actor, Generators
 from surefoot.algorithms.dataset import Dataset
 from surefoot.algorithms.experience import Experience
 from surefoot.algorithms.loop import mean_metrics

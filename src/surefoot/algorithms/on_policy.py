@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from surefoot.algorithms.actors import draw_from
 from surefoot.algorithms.algorithm import (
     Algorithm,
     CostLimit,
@@ -23,7 +24,7 @@ from surefoot.algorithms.algorithm import (
     Steps,
     Within,
 )
-from surefoot.algorithms.collect import Actor, Generators, draw_from
+from surefoot.algorithms.collect import Actor, Generators
 from surefoot.algorithms.dataset import Dataset
 from surefoot.algorithms.experience import Experience
 from surefoot.algorithms.phases import Phases

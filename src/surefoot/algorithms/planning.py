@@ -2,13 +2,13 @@
 
 import time
 from dataclasses import replace
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
-from surefoot.algorithms.algorithm import Mode
+from surefoot.algorithms.algorithm import Mode, Overrides
 from surefoot.algorithms.collect import Actor, Now
 from surefoot.algorithms.seeds import over_seeds
 from surefoot.algorithms.trainer import Planning, Problem
@@ -27,12 +27,12 @@ DEFAULT = PlannerConfig(kind="cem", horizon=6, hold=5, samples=60, iterations=4,
 settings, plans are little more than the mean of the safe ones."""
 LEARNED_COST_THRESHOLD = 0.2
 """Costs that are learned are never exactly 0."""
-TASKS: dict[str, dict[str, Any]] = {"RCCar": {"horizon": 5, "hold": 3}}
+TASKS: dict[str, Overrides] = {"RCCar": {"horizon": 5, "hold": 3}}
 """Overrides by task: a drifting car needs shorter plans with finer steering."""
 
 
 STEER = {"kind": "steer", "horizon": 20, "hold": 1}
-STEERED: dict[str, dict[str, Any]] = {"DoggoGoal": STEER, "DoggoGoalOpenAI": STEER}
+STEERED: dict[str, Overrides] = {"DoggoGoal": STEER, "DoggoGoalOpenAI": STEER}
 """Tasks whose robots have too many actions to search; the model must be `ego`."""
 
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from surefoot.algorithms import off_policy
+from surefoot.algorithms.actors import draw_from
 from surefoot.algorithms.algorithm import Algorithm, Preset
-from surefoot.algorithms.collect import Actor, Generators, draw_from
+from surefoot.algorithms.collect import Actor, Generators
 from surefoot.algorithms.experience import Experience
 from surefoot.algorithms.off_policy import OffPolicyConfig, SACState, Updates, squashed_policy
 from surefoot.algorithms.phases import Phases

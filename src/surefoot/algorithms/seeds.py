@@ -9,6 +9,8 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Array, Key
 
+from surefoot.core.arrays import T, Tree
+
 SEEDS, SAME = PartitionSpec("seeds"), PartitionSpec()
 """Arrays that are split by seed, and arrays that all devices hold."""
 
@@ -32,7 +34,7 @@ def seed_keys(seeds: Sequence[int]) -> Key[Array, " S"]:
 
 
 def over_seeds(
-    step: Callable[..., Any],
+    step: Callable[..., Tree],
     seeds: int,
     shared: tuple[int, ...] = (),
     donate: tuple[int, ...] = (),
@@ -50,7 +52,7 @@ def over_seeds(
     devices = mesh(seeds)
     own = seeds if devices is None else seeds // devices.size
 
-    def many(*args: Any) -> Any:
+    def many(*args: Tree) -> Tree:
         if in_turn:
             split = {i: a for i, a in enumerate(args) if i not in shared}
             return jax.lax.map(
@@ -59,7 +61,7 @@ def over_seeds(
         axes = tuple(None if i in shared else 0 for i in range(len(args)))
         return jax.vmap(step, in_axes=axes)(*args)
 
-    def single(*args: Any) -> Any:
+    def single(*args: Tree) -> Tree:
         inner = [a if i in shared else jax.tree.map(lambda x: x[0], a) for i, a in enumerate(args)]
         return jax.tree.map(lambda x: x[None], step(*inner))
 
@@ -74,7 +76,7 @@ class Sharded:
 
     def __init__(
         self,
-        program: Callable[..., Any],
+        program: Callable[..., Tree],
         devices: Mesh,
         shared: tuple[int, ...],
         donate: tuple[int, ...],
@@ -91,25 +93,25 @@ class Sharded:
 
         self._jitted = jitted
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Tree) -> Tree:
         return self._jitted(len(args))(*args)
 
-    def lower(self, *args: Any) -> jax.stages.Lowered:
+    def lower(self, *args: Tree) -> jax.stages.Lowered:
         """As of a jitted function."""
         return self._jitted(len(args)).lower(*args)
 
 
-def pick_seeds(tree: Any, index: Sequence[int] | int) -> Any:
+def pick_seeds(tree: T, index: Sequence[int] | int) -> T:
     """Some seeds of a tree with a leading axis of them, or one without it, on one device."""
     on_one = lambda x: jax.device_put(x, jax.local_devices()[0]) if _is_split(x) else x
     return jax.tree.map(lambda x: on_one(x[np.asarray(index)]), tree)
 
 
-def _is_split(x: Any) -> bool:
+def _is_split(x: object) -> bool:
     return isinstance(x, jax.Array) and len(x.sharding.device_set) > 1
 
 
-def all_finite(tree: Any) -> np.ndarray:
+def all_finite(tree: Tree) -> np.ndarray:
     """For each seed of a tree with a leading axis of them, whether all its numbers are finite."""
     leaves = [np.asarray(x) for x in jax.tree.leaves(tree)]
     return np.all([np.isfinite(x).reshape(len(x), -1).all(1) for x in leaves], axis=0)

@@ -4,18 +4,20 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Key
+from jaxtyping import Array
 
 from surefoot.algorithms import mbppo_lagrangian
 from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.algorithms.trainer import Problem
 from surefoot.benchmark.timing import Row, fastest
+from surefoot.core.arrays import RandomKey
 from surefoot.learn.actor_critic import Learner
 from surefoot.runs.device import device_name
 from surefoot.runs.setup import new_setup
 from surefoot.world.ensemble import Ensemble, predict_all
-from surefoot.world.imagination import REACH, imagine
+from surefoot.world.imagination import REACH, Rollout, imagine
+from surefoot.world.model import State
 
 STEPS = 50
 """Steps that are timed together, one state at a time."""
@@ -39,7 +41,7 @@ def benchmark(task: str) -> dict[str, Any]:
     config, problem = setup.config, setup.problem(setup.make_envs(1), 1)
 
     @jax.jit
-    def begin(key: Key[Array, ""]) -> tuple[Learner, Ensemble, Any]:
+    def begin(key: RandomKey) -> tuple[Learner, Ensemble, State]:
         keys = jax.random.split(key, 3)
         state = mbppo_lagrangian.init(config, problem, keys[0])
         starts = problem.task_model.initial_records(keys[1], config.rollouts)
@@ -47,7 +49,9 @@ def benchmark(task: str) -> dict[str, Any]:
         return state.learner, state.ensemble, problem.task_model.restore(keys[2], starts)
 
     @jax.jit
-    def roll(learner: Learner, ensemble: Ensemble, states: Any, key: Key[Array, ""]) -> Any:
+    def roll(
+        learner: Learner, ensemble: Ensemble, states: State, key: RandomKey
+    ) -> tuple[Rollout, State]:
         return imagine(problem.world(ensemble), learner.sample, states, config.horizon, key)
 
     step = jax.jit(lambda *args: one_step(problem, *args))
@@ -76,8 +80,8 @@ def benchmark(task: str) -> dict[str, Any]:
 
 
 def one_step(
-    problem: Problem, learner: Learner, ensemble: Ensemble, state: Any, key: Key[Array, ""]
-) -> tuple[Any, Array, Array, Key[Array, ""]]:
+    problem: Problem, learner: Learner, ensemble: Ensemble, state: State, key: RandomKey
+) -> tuple[State, Array, Array, RandomKey]:
     """One state, one step, all networks: the next state, reward, costs [k] and key."""
     model, actions = problem.task_model, problem.actions
     key, act_key, member_key, noise_key, binary_key = jax.random.split(key, 5)

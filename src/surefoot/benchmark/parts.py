@@ -3,24 +3,26 @@
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from surefoot.algorithms import mbppo_lagrangian as mbppo
-from surefoot.algorithms.collect import Collector, draw_from
+from surefoot.algorithms.actors import draw_from
+from surefoot.algorithms.collect import Collector
 from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.on_policy import numpy_policy
 from surefoot.algorithms.seeds import over_seeds, seed_keys
+from surefoot.core.arrays import Metrics, RandomKey, Tree
 from surefoot.learn import ppo
-from surefoot.learn.actor_critic import prepare
+from surefoot.learn.actor_critic import Batch, Learner, prepare
 from surefoot.learn.ppo import PPOConfig
 from surefoot.runs.setup import Setup, new_setup
 from surefoot.world import fitting
-from surefoot.world.ensemble import EnsembleConfig
-from surefoot.world.imagination import imagine
+from surefoot.world.ensemble import Ensemble, EnsembleConfig
+from surefoot.world.imagination import Rollout, imagine
+from surefoot.world.model import State
 
 TASK = "PointGoal"
 STEPS = 20
@@ -46,7 +48,7 @@ class Part:
     """Bytes that one call needs, at its peak."""
 
 
-def compiled(program: Any, args: tuple[Any, ...], count: int, unit: str) -> Part:
+def compiled(program: jax.stages.Wrapped, args: tuple[Tree, ...], count: int, unit: str) -> Part:
     """A jitted program as a part; its memory is that of arguments, results and temporaries."""
     ready = program.lower(*args).compile()
 
@@ -126,10 +128,12 @@ class Parts:
         config, problem = self.config, self.problem
         length = mbppo.horizon(config, problem)
 
-        def roll(learner: Any, ensemble: Any, states: Any, key: Any) -> Any:
+        def roll(
+            learner: Learner, ensemble: Ensemble, states: State, key: RandomKey
+        ) -> tuple[Rollout, State]:
             return imagine(problem.world(ensemble), learner.sample, states, length, key)
 
-        def update(learner: Any, batch: Any, key: Any) -> Any:
+        def update(learner: Learner, batch: Batch, key: RandomKey) -> tuple[Learner, Metrics]:
             rows, _ = prepare(config.ppo, learner, batch)
             return ppo.update(config.ppo, learner, rows, jnp.zeros(problem.constraints), key)
 

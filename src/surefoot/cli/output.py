@@ -17,7 +17,7 @@ from surefoot.core.files import printable, printable_lines
 class SafeConsole(Console):
     """A console that escapes control characters: texts may come from a run's files."""
 
-    def print(self, *objects: Any, **options: Any) -> None:
+    def print(self, *objects: object, **options: Any) -> None:
         texts = [printable_lines(x) if isinstance(x, str) else x for x in objects]
         super().print(*texts, **options)
 

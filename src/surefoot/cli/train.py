@@ -143,9 +143,9 @@ def cost_limits_of(words: Sequence[str]) -> "CostLimits":
         ) from None
 
 
-def options_of(pairs: Sequence[str]) -> dict[str, Any]:
+def options_of(pairs: Sequence[str]) -> dict[str, object]:
     """NAME=VALUE pairs as Python values."""
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     for pair in pairs:
         name, sign, value = pair.partition("=")
         if not sign:

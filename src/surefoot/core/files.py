@@ -166,7 +166,7 @@ def parse_json(data: bytes | str) -> dict[str, Any]:
         raise ValueError(f"it has more than {MOST_NESTED} levels") from None
     if not isinstance(values, dict):
         raise ValueError("it is not a JSON object")
-    level: list[Any] = [values]
+    level: list[dict[str, object] | list[object]] = [values]
     for _ in range(MOST_NESTED):
         inner = [x.values() if isinstance(x, dict) else x for x in level]
         level = [x for values in inner for x in values if isinstance(x, dict | list)]

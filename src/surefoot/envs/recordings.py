@@ -1,8 +1,7 @@
 """Recordings of the reference environments, and what their comparisons share."""
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -28,8 +27,9 @@ def require(path: Path, rec: Recording, arrays: tuple[str, ...]) -> None:
         raise ValueError(f"{path} is not a recording: it lacks {', '.join(missing)}")
 
 
+@dataclass(frozen=True)
 class Report:
-    """The differences between a task and one recording; a dataclass defines them."""
+    """The differences between a task and one recording; a subclass defines them."""
 
     file: str
 
@@ -56,7 +56,7 @@ class Report:
         numbers = {name: getattr(self, name) for name in names}
         return ", ".join(f"{name} {x:.1e}" for name, x in numbers.items() if x is not None)
 
-    def as_dict(self: Any) -> dict[str, object]:
+    def as_dict(self) -> dict[str, object]:
         """Plain values, for --json."""
         failures = self.failures()
         return {**asdict(self), "ok": not failures, "failures": failures}

@@ -176,7 +176,7 @@ def find_task(
 class GymOptions:
     """Options of a Gymnasium environment."""
 
-    cost: Any = "info:cost"
+    cost: "Cost" = "info:cost"
     """Where costs come from: info:KEY, several of them, or a reference to a function of batches
     (obs, action, next_obs)."""
     kwargs: dict[str, object] = field(default_factory=dict)
@@ -233,7 +233,7 @@ def _parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
         return []
 
 
-def _cost(cost: Any) -> "Cost":
+def _cost(cost: "Cost") -> "Cost":
     """A cost as `adapt` takes it."""
     if isinstance(cost, list | tuple):
         return tuple(_cost(one) for one in cost)  # type: ignore[misc]

@@ -4,9 +4,8 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from surefoot.algorithms.algorithm import ALGORITHMS, Overrides
+from surefoot.algorithms.algorithm import ALGORITHMS, Config, Overrides
 from surefoot.core.config import changed, to_dict
 from surefoot.envs.task import find_task
 from surefoot.report.command import preset_config, train_command
@@ -45,7 +44,7 @@ class Job:
     def label(self) -> str:
         return with_note(f"{self.task} {self.algorithm} ({self.preset})", self.note)
 
-    def config(self, device: str) -> Any:
+    def config(self, device: str) -> Config:
         """The config of the algorithm for a device (cpu or gpu)."""
         steps = {} if self.steps is None else {"steps": self.steps}
         start = preset_config(self.algorithm, self.preset, self.task, device)

@@ -3,9 +3,8 @@
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-from surefoot.algorithms.algorithm import ALGORITHMS, Overrides
+from surefoot.algorithms.algorithm import ALGORITHMS, Config, Overrides
 from surefoot.core.config import flat
 from surefoot.core.registry import is_reference
 from surefoot.envs.task import TASKS, find_task
@@ -14,7 +13,7 @@ from surefoot.runs.info import RunInfo
 from surefoot.runs.known import IN_PYTHON
 
 
-def preset_config(algorithm: str, preset: str, task: str, device: str) -> Any:
+def preset_config(algorithm: str, preset: str, task: str, device: str) -> Config:
     """The config of a preset, with the task's cost limits filled in."""
     made = find_task(task)
     config = setup.preset_config(ALGORITHMS[algorithm], preset, made, device, {})

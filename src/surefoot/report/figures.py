@@ -23,6 +23,7 @@ from surefoot.core.files import Folder, printable
 from surefoot.report.data import Group, Rows, by_step
 from surefoot.report.statistics import Statistic, band, interval, mean
 from surefoot.report.table import plural
+from surefoot.runs.folder import Values
 
 # Okabe and Ito's palette.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -53,7 +54,7 @@ def draw_curve(
     cost_limit: float,
     title: str,
     path: Path,
-    evaluation: Mapping[str, Any] | None = None,
+    evaluation: Values | None = None,
 ) -> Path:
     """Draw reward and cost of one run side by side, and the evaluation that followed."""
     figure, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
@@ -80,7 +81,7 @@ def save_into_run(figure: Figure, path: Path, **options: Any) -> Path:
     return Folder(path.parent).write_bytes(path.name, picture.getvalue(), sync=False)
 
 
-def _plot_evaluation(axis: Axes, rows: Rows, name: str, evaluation: Mapping[str, Any]) -> None:
+def _plot_evaluation(axis: Axes, rows: Rows, name: str, evaluation: Values) -> None:
     """Mark the mean over fresh episodes, with its 95 % interval, at the end of a curve."""
     steps, value = max(row["steps"] for row in rows), evaluation[name]
     low, high = evaluation.get(f"{name}_interval") or (value, value)

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from surefoot.algorithms import evaluation
+from surefoot.algorithms.actors import draw_from
 from surefoot.algorithms.algorithm import Mode
-from surefoot.algorithms.collect import Actor, Generators, Now, draw_from
+from surefoot.algorithms.collect import Actor, Generators, Now
 from surefoot.algorithms.planning import PlannedActor
 from surefoot.algorithms.seeds import seed_keys
 from surefoot.algorithms.trainer import Planning

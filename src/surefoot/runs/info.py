@@ -4,10 +4,10 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from surefoot import __version__
-from surefoot.algorithms.algorithm import ALGORITHMS, Algorithm, Steps
+from surefoot.algorithms.algorithm import ALGORITHMS, Algorithm, Config, Steps
 from surefoot.core.config import (
     Count,
     NonNegative,
@@ -200,7 +200,7 @@ def algorithm_of(info: RunInfo) -> Algorithm:
     return ALGORITHMS[info.algorithm]
 
 
-def config_of(info: RunInfo, path: Path) -> Any:
+def config_of(info: RunInfo, path: Path) -> Config:
     """The algorithm's config of a run."""
     try:
         return from_dict(algorithm_of(info).config, info.config)

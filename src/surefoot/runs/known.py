@@ -16,6 +16,7 @@ from jaxtyping import Array
 from surefoot.core.config import check_choice
 from surefoot.core.registry import absolute_reference, is_reference, load_reference
 from surefoot.core.spaces import action_spec
+from surefoot.envs.base import TaskEnv
 from surefoot.envs.gym.adapted import choices, flat_choices
 from surefoot.world.black_box import BlackBox, SignalFn
 from surefoot.world.model import TaskModel
@@ -98,12 +99,12 @@ def to_words(parts: Parts) -> list[str]:
     ]
 
 
-def load_parts(parts: Parts, env: Any) -> dict[str, Function]:
+def load_parts(parts: Parts, env: TaskEnv) -> dict[str, Function]:
     """The functions themselves; a ValueError names one that cannot be had."""
     return {name: _loaded(name, function, env) for name, function in parts.items()}
 
 
-def _loaded(name: str, function: Function | str, env: Any) -> Function:
+def _loaded(name: str, function: Function | str, env: TaskEnv) -> Function:
     if callable(function):
         return function
     if function == IN_PYTHON:
@@ -124,12 +125,12 @@ def _loaded(name: str, function: Function | str, env: Any) -> Function:
     return loaded
 
 
-def known_model(parts: Parts, env: Any, terminates: bool) -> TaskModel:
+def known_model(parts: Parts, env: TaskEnv, terminates: bool) -> TaskModel:
     """The model that learns everything but these parts."""
     functions = load_parts(parts, env)
     if MODEL in functions:
         return functions[MODEL](env)
-    given: dict[str, Any] = {
+    given: dict[str, Function] = {
         FIELDS[name]: function if name == "initial states" else of_one(function, env)
         for name, function in functions.items()
     }
@@ -137,7 +138,7 @@ def known_model(parts: Parts, env: Any, terminates: bool) -> TaskModel:
     return BlackBox(size, tuple(env.cost_names), terminates, **given)
 
 
-def of_one(function: Function, env: Any) -> SignalFn:
+def of_one(function: Function, env: TaskEnv) -> SignalFn:
     """A function of batches as the model calls it: for one state, and the action as encoded."""
     table = _choices(env)
 
@@ -149,7 +150,7 @@ def of_one(function: Function, env: Any) -> SignalFn:
     return call
 
 
-def check_parts(parts: Parts, env: Any) -> list[str]:
+def check_parts(parts: Parts, env: TaskEnv) -> list[str]:
     """Try known functions on random and on real steps of one environment, which is reset.
 
     A ValueError names a function that JAX cannot trace, that returns another shape, or that
@@ -199,13 +200,13 @@ def check_parts(parts: Parts, env: Any) -> list[str]:
     return notes
 
 
-def _choices(env: Any) -> np.ndarray | None:
+def _choices(env: TaskEnv) -> np.ndarray | None:
     """The actions of environments with finitely many."""
-    return env.choices if hasattr(env, "choices") else choices(env.single_action_space)
+    return getattr(env, "choices", choices(env.single_action_space))
 
 
 def _traced(
-    name: str, function: Function, env: Any, arrays: tuple[np.ndarray | Array, ...]
+    name: str, function: Function, env: TaskEnv, arrays: tuple[np.ndarray | Array, ...]
 ) -> np.ndarray:
     """The function's values for rows of arrays, as the model calls it."""
     try:
@@ -219,7 +220,7 @@ def _traced(
         ) from error
 
 
-def _sample_steps(env: Any) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
+def _sample_steps(env: TaskEnv) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray, np.ndarray]:
     """What the environment gave in real steps, and real, then random (obs, action, next_obs)."""
     observed, space = env.single_observation_space, env.single_action_space
     observed.seed(0)

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import jax
 import numpy as np
@@ -13,6 +12,7 @@ from surefoot.algorithms.collect import environment_seeds
 from surefoot.algorithms.loop import Epoch
 from surefoot.core.files import Damaged, Folder
 from surefoot.core.npz import entry_of
+from surefoot.envs.gym.adapted import Cost
 from surefoot.runs.cache import use_cache
 from surefoot.runs.checkpoint import (
     Checkpoint,
@@ -39,7 +39,7 @@ def resume(
     known: Known = None,
     on_epoch: Callable[[Epoch], object] | None = None,
     quiet: bool = False,
-    cost: Any = None,
+    cost: Cost | None = None,
 ) -> Path:
     """Resume a run from its last checkpoint, as if it had never stopped.
 

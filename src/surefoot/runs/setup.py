@@ -6,9 +6,14 @@ from numbers import Real
 from pathlib import Path
 from typing import Any
 
+from gymnasium import Env
+from gymnasium.vector import VectorEnv
+
 from surefoot.algorithms.algorithm import (
     ALGORITHMS,
     Algorithm,
+    Config,
+    Overrides,
     Shape,
     algorithm_of,
     register_algorithm,
@@ -19,13 +24,14 @@ from surefoot.core.config import changed, did_you_mean
 from surefoot.core.registry import absolute_reference
 from surefoot.core.spaces import action_spec
 from surefoot.envs.base import TaskEnv
+from surefoot.envs.gym.adapted import Cost
 from surefoot.envs.task import BLACK_BOX, Task, find_task
 from surefoot.runs.folder import Values
 from surefoot.runs.info import RunInfo, config_of
 from surefoot.runs.known import IN_PYTHON, MODEL, Known, Parts, check_parts, known_model, read_known
 from surefoot.world.model import TaskModel
 
-MakeEnv = Callable[..., Any]
+MakeEnv = Callable[..., Env | VectorEnv]
 """Makes one environment, or as many as its argument says; see `envs.task.find_task`."""
 CostLimits = float | Sequence[float] | Mapping[str, float]
 """One limit for all constraints, one for each in order, or each by name."""
@@ -91,20 +97,20 @@ class Setup:
 
 
 def new_setup(
-    source: Any,
+    source: str | Task | MakeEnv,
     algorithm: str | Algorithm | None,
     preset: str,
     device: str,
     seeds: Sequence[int],
-    config: Any,
-    changes: Mapping[str, Any],
-    options: Mapping[str, Any],
-    cost: Any = None,
+    config: Config | None,
+    changes: Overrides,
+    options: Overrides,
+    cost: Cost | None = None,
     cost_limit: CostLimits | None = None,
     known: Known = None,
 ) -> Setup:
     """Resolve and check a request, before anything is created."""
-    task, parts = find_task(source, cost), read_known(known)
+    task, parts, options = find_task(source, cost), read_known(known), dict(options)
     chosen = algorithm_of(config) if algorithm is None else _registered(algorithm)
     if config is None:
         config = preset_config(chosen, preset, task, device, options, changes.get("model"))
@@ -116,7 +122,6 @@ def new_setup(
     # A cost limit that is given is resolved by name below.
     config = changed(config, {**changes, **({} if cost_limit is None else {"cost_limit": ()})})
     chosen.check(config)
-    options = dict(options)
     if cost is not None and not callable(cost):
         # References must hold from any working directory.
         one = isinstance(cost, str)
@@ -138,9 +143,9 @@ def preset_config(
     preset: str,
     task: Task,
     device: str,
-    options: Mapping[str, Any],
-    model: str | None = None,
-) -> Any:
+    options: Values,
+    model: object = None,
+) -> Config:
     """The config of a preset; if nothing of the task is known, it follows the environment's shape.
 
     `model` is the model that a user asks for, if any.
@@ -170,7 +175,7 @@ def recorded_setup(
     path: Path,
     make_env: MakeEnv | None = None,
     known: Known = None,
-    cost: Any = None,
+    cost: Cost | None = None,
 ) -> Setup:
     """The setup of a run on disk; arguments are those that the run does not record."""
     if (info.task is None) != (make_env is not None):

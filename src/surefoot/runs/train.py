@@ -3,20 +3,22 @@
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import jax
 
 from surefoot import __version__
 from surefoot.algorithms import loop
-from surefoot.algorithms.algorithm import CUSTOM, DEFAULT, Algorithm
+from surefoot.algorithms.algorithm import CUSTOM, DEFAULT, Algorithm, Config, Overrides
 from surefoot.algorithms.loop import Epoch, Training
 from surefoot.core.config import Range, check_values, to_dict
 from surefoot.core.registry import absolute_reference
 from surefoot.core.snapshot import Saved
+from surefoot.envs.gym.adapted import Cost
+from surefoot.envs.task import Task
 from surefoot.runs.acting import EVALUATION_EPISODES, EVALUATION_SEED, PLANNED_EPISODES, Acting
 from surefoot.runs.cache import use_cache
 from surefoot.runs.checkpoint import Checkpoint
@@ -28,22 +30,22 @@ from surefoot.runs.interrupt import Interrupt
 from surefoot.runs.known import IN_PYTHON, Known, to_words
 from surefoot.runs.loggers import check_loggers
 from surefoot.runs.loggers.csv import CsvLogger
-from surefoot.runs.setup import CostLimits, Setup, new_setup
+from surefoot.runs.setup import CostLimits, MakeEnv, Setup, new_setup
 from surefoot.runs.warm_start import choose_seeds, describe, open_source, warm_start
 
 Seeds = Annotated[int, Range(least=1, most=10_000)]
 
 
 def train(
-    task: Any,
+    task: str | Task | MakeEnv,
     algorithm: str | Algorithm | None = None,
     preset: str = "default",
     seeds: int = 1,
     seed: int = 0,
     out: str | Path | None = None,
-    config: Any = None,
-    task_options: Mapping[str, Any] | None = None,
-    cost: Any = None,
+    config: Config | None = None,
+    task_options: Overrides | None = None,
+    cost: Cost | None = None,
     cost_limit: CostLimits | None = None,
     known: Known = None,
     loggers: Sequence[str] = (),
@@ -54,7 +56,7 @@ def train(
     from_run: str | Path | None = None,
     from_parts: Sequence[str] | None = None,
     from_seed: int | None = None,
-    **changes: Any,
+    **changes: object,
 ) -> Path:
     """Train a policy that keeps its episode cost under a limit; returns the run's folder.
 

@@ -3,8 +3,6 @@
 docs/safety_gymnasium.md says what is equal to the reference, and what is left out.
 """
 
-from typing import Any
-
 from gymnasium import make as gymnasium_make
 from gymnasium import register as gymnasium_register
 
@@ -22,7 +20,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def make_ma(*_: Any, **__: Any) -> None:
+def make_ma(*_: object, **__: object) -> None:
     """Refused: multi-agent tasks are left out."""
     raise NotImplementedError("make_ma: multi-agent tasks are left out; use make")
 

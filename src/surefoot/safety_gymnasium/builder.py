@@ -11,12 +11,12 @@ from surefoot.envs.base import EXCEPTION_REWARD, TaskEnv
 from surefoot.envs.family.env import FamilyEnv
 from surefoot.envs.velocity.env import VelocityConfig, VelocityEnv
 from surefoot.safety_gymnasium import info as infos
-from surefoot.safety_gymnasium.info import Info
+from surefoot.safety_gymnasium.info import Info, Observation
 from surefoot.safety_gymnasium.options import family_config, flattens
 from surefoot.safety_gymnasium.picture import Picture
 from surefoot.safety_gymnasium.task import NavigationTask
 
-SafeStep = tuple[Any, SupportsFloat, SupportsFloat, bool, bool, Info]
+SafeStep = tuple[Observation, SupportsFloat, SupportsFloat, bool, bool, Info]
 """Observation, reward, cost, terminated, truncated, info."""
 RENDER_MODES = (None, "rgb_array")
 
@@ -26,7 +26,7 @@ class SafetyEnv(gymnasium.Env):
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 30}  # noqa: RUF012
 
-    _arguments: dict[str, Any]
+    _arguments: dict[str, object]
     """What a copy is made with."""
 
     def __init__(self, core: TaskEnv, num_steps: int, render_mode: str | None, **picture: Any):
@@ -46,7 +46,9 @@ class SafetyEnv(gymnasium.Env):
         """Whether `reset` must come before the next step."""
         return self.terminated or self.truncated
 
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+    def reset(
+        self, *, seed: int | None = None, options: Info | None = None
+    ) -> tuple[Observation, Info]:
         """Start an episode. With a seed, its layout and all later draws follow from that seed."""
         obs, _ = self.core.reset(seed=seed)
         self.steps, self.terminated, self.truncated = 0, False, False
@@ -105,7 +107,7 @@ class SafetyEnv(gymnasium.Env):
         self.steps, self.terminated, self.truncated = state["episode"]
         self.spec = state["spec"]
 
-    def _observation(self, flat: np.ndarray) -> Any:
+    def _observation(self, flat: np.ndarray) -> Observation:
         return flat
 
 
@@ -115,7 +117,7 @@ class Builder(SafetyEnv):
     def __init__(
         self,
         task_id: str,
-        config: Mapping[str, Any] | None = None,
+        config: Mapping[str, object] | None = None,
         render_mode: str | None = None,
         width: int = 256,
         height: int = 256,
@@ -135,7 +137,9 @@ class Builder(SafetyEnv):
 
     core: FamilyEnv  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Any, Info]:
+    def reset(
+        self, *, seed: int | None = None, options: Info | None = None
+    ) -> tuple[Observation, Info]:
         fixed = self.core.config.layout_seed
         if seed is not None and fixed is not None:
             raise ValueError(f"seed={seed} must be None: the layout is always that of seed {fixed}")
@@ -153,7 +157,7 @@ class Builder(SafetyEnv):
         columns = infos.step_columns(self.core, np.empty(0), np.empty(0))
         return {k: v for k, v in infos.pick(columns, 0).items() if k.startswith("cost_")}
 
-    def _observation(self, flat: np.ndarray) -> Any:
+    def _observation(self, flat: np.ndarray) -> Observation:
         return flat if self.task.observation_flatten else self.task.split(flat)
 
 
@@ -186,7 +190,7 @@ class SafetyVelocityEnv(SafetyEnv):
 
 
 def make_navigation(
-    task_id: str, config: Mapping[str, Any] | None, num_envs: int, threads: int
+    task_id: str, config: Mapping[str, object] | None, num_envs: int, threads: int
 ) -> FamilyEnv:
     """The native environments of a navigation id."""
     options = family_config(task_id, config)

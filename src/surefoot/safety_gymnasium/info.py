@@ -1,17 +1,17 @@
 """Spaces and `info` of the reference, for native environments of any number."""
 
 from collections import OrderedDict
-from typing import Any
 
 import numpy as np
 from gymnasium import spaces
 
-from surefoot.envs.base import TaskEnv
+from surefoot.envs.base import Info, TaskEnv
 from surefoot.envs.family.env import FamilyEnv
 from surefoot.envs.geometry import BINS
 from surefoot.envs.velocity.env import VelocityEnv
 
-Info = dict[str, Any]
+Observation = np.ndarray | dict[str, np.ndarray]
+"""A vector, or sensors and lidars by name."""
 Columns = dict[str, tuple[np.ndarray, np.ndarray]]
 """Entries of `info`: values [N], and which environments have them [N]."""
 

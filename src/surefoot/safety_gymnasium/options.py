@@ -88,7 +88,7 @@ def family_config(task_id: str, config: Mapping[str, Any] | None = None) -> Fami
     if robot not in FAMILY_ROBOTS:
         raise _invalid("agent_name", robot, f"one of {', '.join(FAMILY_ROBOTS)}")
     base = stock(robot.lower(), match[2].lower(), int(match[3]))  # type: ignore[arg-type]
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     for key, value in config.items():
         if not key.startswith(LOOKS):
             options |= _option(key, value, base, options)
@@ -128,7 +128,7 @@ def _option(
     )
 
 
-def flattens(config: Mapping[str, Any] | None) -> bool:
+def flattens(config: Mapping[str, object] | None) -> bool:
     """Whether observations are vectors; otherwise dicts of sensors and lidars."""
     return bool((config or {}).get("observation_flatten", True))
 

@@ -1,10 +1,13 @@
 """`render`: the drawing from above, or MuJoCo's camera that follows the robot."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from surefoot.envs.base import TaskEnv
+
+if TYPE_CHECKING:
+    from surefoot.envs.render.camera import CameraView
 
 CAMERAS = ("vision", "track", "fixednear", "fixedfar")
 """The reference's cameras, by `camera_id`."""
@@ -36,7 +39,7 @@ class Picture:
                 "the drawing from above; other cameras are left out"
             )
         self.width, self.height, self.camera = width, height, camera_name
-        self._views: dict[int, Any] = {}
+        self._views: dict[int, CameraView] = {}
 
     def draw(self, env: TaskEnv, i: int = 0) -> np.ndarray:
         """Environment i as it is now."""

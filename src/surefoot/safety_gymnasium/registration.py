@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import gymnasium
+import numpy as np
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from surefoot.core.config import did_you_mean
@@ -35,13 +36,13 @@ VELOCITY = {
 class _OrderEnforcing(SafeWrapper, gymnasium.wrappers.OrderEnforcing):
     """Refuses a step before the first reset."""
 
-    def step(self, action: Any) -> Any:
+    def step(self, action: np.ndarray) -> Any:
         if not self._has_reset:
             raise gymnasium.error.ResetNeeded("call reset() before the first step()")
         return self.env.step(action)
 
 
-def register(id: str, entry_point: str | Callable[..., Any], **options: Any) -> None:
+def register(id: str, entry_point: str | Callable[..., gymnasium.Env], **options: Any) -> None:
     """Register an environment with the 6-value step; options are those of Gymnasium's EnvSpec."""
     if not isinstance(id, str):
         raise ValueError(f"id={id!r} must be a string such as 'SafetyPointGoal1-v0'")
@@ -66,7 +67,7 @@ def make(
     autoreset: bool | None = None,
     apply_api_compatibility: bool | None = None,
     disable_env_checker: bool | None = None,
-    **kwargs: Any,
+    **kwargs: object,
 ) -> gymnasium.Env:
     """Make an environment whose step returns obs, reward, cost, terminated, truncated, info.
 
@@ -130,7 +131,7 @@ def make_gymnasium_environment(env_id: str, **kwargs: Any) -> gymnasium.Env:
 
 def register_all() -> None:
     """Register all ids here, and their twins with Gymnasium."""
-    own: dict[str, Any] = {"order_enforce": False, "disable_env_checker": True}
+    own = {"order_enforce": False, "disable_env_checker": True}
     for robot in FAMILY_ROBOTS:
         for task, levels in FAMILY.items():
             for level in range(levels):

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from gymnasium import spaces
+from numpy.typing import ArrayLike
 
 from surefoot.envs import geometry
 from surefoot.envs.family import rules
@@ -13,7 +14,7 @@ from surefoot.envs.family.env import FamilyEnv
 from surefoot.safety_gymnasium import info
 
 # Facts of the reference that no option changes: colours, lidar groups, scales of costs and rewards.
-_FACTS: dict[str, dict[str, Any]] = {
+_FACTS: dict[str, dict[str, object]] = {
     "goal": {"color": (0, 1, 0, 1), "group": 9, "reward_goal": 1.0, "reward_distance": 1.0},
     "hazards": {"color": (0, 0, 1, 0.25), "group": 3, "cost": 1.0},
     "vases": {
@@ -56,7 +57,7 @@ class View:
             object.__setattr__(self, name, value)
 
 
-def _conf(name: str, **values: Any) -> Any:
+def _conf(name: str, **values: object) -> object:
     """A frozen record, as the reference's `lidar_conf`."""
     return make_dataclass(name, list(values), frozen=True)(**values)
 
@@ -269,7 +270,7 @@ class NavigationTask(View):
         """Distance from the box to the goal."""
         return float(np.linalg.norm(self.push_box.pos - self.goal.pos))
 
-    def obs(self) -> Any:
+    def obs(self) -> info.Observation:
         """The present observation."""
         flat = self._env.observe(np.arange(1))[0]
         return flat if self.observation_flatten else self.split(flat)
@@ -283,10 +284,10 @@ class NavigationTask(View):
         place = np.asarray(pos, dtype=np.float64)[None, None, :2]
         return np.concatenate(rules.in_body(self._env.state(), place))[:, 0]
 
-    def _obs_lidar_pseudo(self, positions: Any) -> np.ndarray:
+    def _obs_lidar_pseudo(self, positions: ArrayLike) -> np.ndarray:
         """The lidar of places on the floor."""
         ego = np.stack([self._ego_xy(place) for place in np.array(positions, ndmin=2)])
         return geometry.lidar(np, ego[None], self._env.config.lidar_range)[0]
 
-    def _obs_lidar(self, positions: Any, group: int | None = None) -> np.ndarray:
+    def _obs_lidar(self, positions: ArrayLike, group: int | None = None) -> np.ndarray:
         return self._obs_lidar_pseudo(positions)

@@ -21,11 +21,12 @@ from surefoot.safety_gymnasium.builder import (
     make_navigation,
     make_velocity,
 )
-from surefoot.safety_gymnasium.info import Info
+from surefoot.safety_gymnasium.info import Info, Observation
 from surefoot.safety_gymnasium.options import flattens
 from surefoot.safety_gymnasium.picture import Picture, tile
+from surefoot.safety_gymnasium.wrappers import Wrap
 
-Step = tuple[Any, np.ndarray, np.ndarray, np.ndarray, np.ndarray, Info]
+Step = tuple[Observation, np.ndarray, np.ndarray, np.ndarray, np.ndarray, Info]
 PICTURE = ("width", "height", "camera_id", "camera_name")
 
 
@@ -108,7 +109,7 @@ class NativeVectorEnv(SafetyVectorEnv):
             raise ValueError("render_mode=None must be 'rgb_array', given to make(), to render")
         return [self.picture.draw(self.core, i) for i in range(self.num_envs)]
 
-    def close(self, **kwargs: Any) -> None:
+    def close(self, **kwargs: object) -> None:
         self.picture.close()
 
 
@@ -135,7 +136,7 @@ class SafetySyncVectorEnv(SafetyVectorEnv):
 
     def reset(
         self, *, seed: int | Sequence[int | None] | None = None, options: Info | None = None
-    ) -> tuple[Any, Info]:
+    ) -> tuple[Observation, Info]:
         """Start new episodes; environment i gets the seed `seed + i`, or `seed[i]`."""
         seeds = [None] * self.num_envs if seed is None else seed
         seeds = [seeds + i for i in range(self.num_envs)] if isinstance(seeds, int) else seeds
@@ -169,7 +170,7 @@ class SafetySyncVectorEnv(SafetyVectorEnv):
             info,
         )
 
-    def call(self, name: str, *args: Any, **kwargs: Any) -> tuple[Any, ...]:
+    def call(self, name: str, *args: object, **kwargs: object) -> tuple[Any, ...]:
         """A method's results, or an attribute, of every environment."""
         members = [getattr(env, name) for env in self.envs]
         return tuple(m(*args, **kwargs) if callable(m) else m for m in members)
@@ -180,11 +181,11 @@ class SafetySyncVectorEnv(SafetyVectorEnv):
     def get_images(self) -> list[np.ndarray]:
         return [env.render() for env in self.envs]  # type: ignore[misc]
 
-    def close(self, **kwargs: Any) -> None:
+    def close(self, **kwargs: object) -> None:
         for env in self.envs:
             env.close()
 
-    def _together(self, observations: list[Any]) -> Any:
+    def _together(self, observations: list[Observation]) -> Any:
         space = self.single_observation_space
         return concatenate(space, observations, create_empty_array(space, self.num_envs))
 
@@ -222,7 +223,7 @@ def make(
     env_id: str,
     num_envs: int = 1,
     asynchronous: bool = True,
-    wrappers: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
+    wrappers: Wrap | Sequence[Wrap] | None = None,
     disable_env_checker: bool | None = None,
     max_episode_steps: int | None = None,
     **kwargs: Any,

@@ -1,16 +1,17 @@
 """The reference's wrappers by name, for environments with the 6-value step."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, SupportsFloat
 
 import gymnasium
 import numpy as np
 from gymnasium import logger, spaces
 from gymnasium.utils import RecordConstructorArgs
 from gymnasium.wrappers.utils import RunningMeanStd
+from numpy.typing import ArrayLike
 
 from surefoot.safety_gymnasium.builder import SafeStep
-from surefoot.safety_gymnasium.info import Info
+from surefoot.safety_gymnasium.info import Info, Observation
 
 Wrap = Callable[[gymnasium.Env], gymnasium.Env]
 
@@ -25,14 +26,14 @@ class SafeWrapper(gymnasium.Wrapper):
             raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
         return getattr(self.env, name)
 
-    def step(self, action: Any) -> Any:
+    def step(self, action: np.ndarray) -> Any:
         return self.env.step(action)
 
 
 class SafeTimeLimit(SafeWrapper, gymnasium.wrappers.TimeLimit):
     """Truncates episodes after `max_episode_steps`."""
 
-    def step(self, action: Any) -> SafeStep:  # type: ignore[override]
+    def step(self, action: np.ndarray) -> SafeStep:  # type: ignore[override]
         obs, reward, cost, terminated, truncated, info = self.env.step(action)
         self._elapsed_steps += 1  # pyright: ignore[reportOperatorIssue]
         truncated = truncated or self._elapsed_steps >= self._max_episode_steps
@@ -49,7 +50,7 @@ class SafeAutoResetWrapper(SafeWrapper, RecordConstructorArgs):
         RecordConstructorArgs.__init__(self)
         super().__init__(env)
 
-    def step(self, action: Any) -> SafeStep:
+    def step(self, action: np.ndarray) -> SafeStep:
         obs, reward, cost, terminated, truncated, info = self.env.step(action)
         if terminated or truncated:
             final = {"final_observation": obs, "final_info": info}
@@ -61,7 +62,9 @@ class SafeAutoResetWrapper(SafeWrapper, RecordConstructorArgs):
 class SafeRescaleAction(SafeWrapper, RecordConstructorArgs):
     """Takes actions between `min_action` and `max_action`, and scales them to the bounds."""
 
-    def __init__(self, env: gymnasium.Env, min_action: Any, max_action: Any):
+    def __init__(
+        self, env: gymnasium.Env, min_action: float | np.ndarray, max_action: float | np.ndarray
+    ):
         RecordConstructorArgs.__init__(self, min_action=min_action, max_action=max_action)
         super().__init__(env)
         space = env.action_space
@@ -71,14 +74,14 @@ class SafeRescaleAction(SafeWrapper, RecordConstructorArgs):
         if not (self.min_action < self.max_action).all():
             raise ValueError(f"min_action={min_action} must be below max_action={max_action}")
 
-    def action(self, action: Any) -> np.ndarray:
+    def action(self, action: np.ndarray) -> np.ndarray:
         """The environment's action."""
         space = self.env.action_space
         assert isinstance(space, spaces.Box)
         share = (action - self.min_action) / (self.max_action - self.min_action)
         return space.low + (space.high - space.low) * share
 
-    def step(self, action: Any) -> SafeStep:
+    def step(self, action: np.ndarray) -> SafeStep:
         return self.env.step(self.action(action))  # type: ignore[return-value]
 
 
@@ -108,11 +111,11 @@ class SafeNormalizeObservation(_Running):
     def _normalized(self, obs: np.ndarray) -> np.ndarray:
         return self.normalize(obs) if self.is_vector_env else self.normalize(obs[None])[0]
 
-    def reset(self, **kwargs: Any) -> tuple[np.ndarray, Info]:
+    def reset(self, **kwargs: object) -> tuple[np.ndarray, Info]:
         obs, info = self.env.reset(**kwargs)
         return self._normalized(obs), info
 
-    def step(self, action: Any) -> SafeStep:
+    def step(self, action: np.ndarray) -> SafeStep:
         obs, reward, cost, terminated, truncated, info = self.env.step(action)
         obs = self._normalized(obs)
         if "final_observation" in info:
@@ -135,7 +138,7 @@ class _NormalizeSignal(_Running):
         self.return_rms, self.returns = RunningMeanStd(shape=()), np.zeros(self.num_envs)
         self.gamma, self.epsilon = gamma, epsilon
 
-    def normalize(self, signal: Any, terminated: Any = False) -> Any:
+    def normalize(self, signal: ArrayLike, terminated: ArrayLike = False) -> np.ndarray | float:
         values = np.atleast_1d(signal)
         self.returns = self.returns * self.gamma * (1 - np.asarray(terminated, float)) + values
         self.return_rms.update(self.returns)
@@ -146,7 +149,7 @@ class _NormalizeSignal(_Running):
 class SafeNormalizeReward(_NormalizeSignal):
     """Scales rewards so that their discounted sum has a fixed variance."""
 
-    def step(self, action: Any) -> SafeStep:
+    def step(self, action: np.ndarray) -> SafeStep:
         obs, reward, cost, terminated, truncated, info = self.env.step(action)
         return obs, self.normalize(reward, terminated), cost, terminated, truncated, info
 
@@ -154,7 +157,7 @@ class SafeNormalizeReward(_NormalizeSignal):
 class SafeNormalizeCost(_NormalizeSignal):
     """Scales costs so that their discounted sum has a fixed variance."""
 
-    def step(self, action: Any) -> SafeStep:
+    def step(self, action: np.ndarray) -> SafeStep:
         obs, reward, cost, terminated, truncated, info = self.env.step(action)
         return obs, reward, self.normalize(cost, terminated), terminated, truncated, info
 
@@ -168,11 +171,11 @@ class SafeUnsqueeze(SafeWrapper, RecordConstructorArgs):
         RecordConstructorArgs.__init__(self)
         super().__init__(env)
 
-    def reset(self, **kwargs: Any) -> tuple[np.ndarray, Info]:
+    def reset(self, **kwargs: object) -> tuple[np.ndarray, Info]:
         obs, info = self.env.reset(**kwargs)
         return obs[None], _unsqueezed(info)
 
-    def step(self, action: Any) -> Any:
+    def step(self, action: np.ndarray) -> tuple[np.ndarray | Info, ...]:
         *values, info = self.env.step(action)
         return *(np.expand_dims(value, 0) for value in values), _unsqueezed(info)
 
@@ -189,14 +192,14 @@ class SafePassiveEnvChecker(SafeWrapper, RecordConstructorArgs):
         super().__init__(env)
         self.checked_reset = self.checked_step = False
 
-    def reset(self, **kwargs: Any) -> tuple[Any, Info]:
+    def reset(self, **kwargs: object) -> tuple[Observation, Info]:
         obs, info = self.env.reset(**kwargs)
         if not self.checked_reset:
             self.checked_reset = True
             self._check(obs, info)
         return obs, info
 
-    def step(self, action: Any) -> Any:
+    def step(self, action: np.ndarray) -> SafeStep:
         result = self.env.step(action)
         if not self.checked_step:
             self.checked_step = True
@@ -215,7 +218,7 @@ class SafePassiveEnvChecker(SafeWrapper, RecordConstructorArgs):
                     logger.warn(f"{name}={value!r} must be a bool")
         return result
 
-    def _check(self, obs: Any, info: Any) -> None:
+    def _check(self, obs: object, info: object) -> None:
         if obs not in self.env.observation_space:
             logger.warn(f"obs={obs!r} must be within {self.env.observation_space}")
         if not isinstance(info, dict):
@@ -229,7 +232,7 @@ class SafetyGymnasium2Gymnasium(SafeWrapper, RecordConstructorArgs):
         RecordConstructorArgs.__init__(self)
         super().__init__(env)
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
+    def step(self, action: np.ndarray) -> tuple[Observation, SupportsFloat, bool, bool, Info]:
         obs, reward, cost, terminated, truncated, info = self.env.step(action)
         return obs, reward, terminated, truncated, {**info, "cost": cost}
 
@@ -241,7 +244,7 @@ class Gymnasium2SafetyGymnasium(SafeWrapper, RecordConstructorArgs):
         RecordConstructorArgs.__init__(self)
         super().__init__(env)
 
-    def step(self, action: Any) -> SafeStep:
+    def step(self, action: np.ndarray) -> SafeStep:
         obs, reward, terminated, truncated, info = self.env.step(action)
         if "cost" not in info:
             raise ValueError(f"info has the keys {list(info)}; it must have 'cost'")

@@ -1,24 +1,24 @@
 """Check an environment before training on it: what it is, what fits it, and what stops it."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import jax
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from surefoot.algorithms.algorithm import ALGORITHMS, DEFAULT
+from surefoot.algorithms.algorithm import ALGORITHMS, DEFAULT, Overrides
 from surefoot.algorithms.off_policy import OffPolicyConfig, check_actions
 from surefoot.core.config import Count, Positive, check_values, flat
 from surefoot.core.spaces import UNBOUNDED, action_spec
+from surefoot.envs.base import TaskEnv
 from surefoot.envs.gym import snapshot as snapshots
-from surefoot.envs.gym.adapted import MissingCost
+from surefoot.envs.gym.adapted import Cost, MissingCost
 from surefoot.envs.task import GYMNASIUM_ID, GymOptions, Task, find_task
 from surefoot.runs.folder import Values
 from surefoot.runs.known import OWN, check_parts
-from surefoot.runs.setup import CostLimits, limits_by_name, new_setup
+from surefoot.runs.setup import CostLimits, MakeEnv, limits_by_name, new_setup
 from surefoot.use.probe import (
     Seen,
     advance,
@@ -56,13 +56,13 @@ class Report:
 
 
 def check(
-    env: Any,
-    cost: Any = None,
+    env: str | Task | MakeEnv,
+    cost: Cost | None = None,
     cost_limit: CostLimits | None = None,
     steps: int = 2_000,
     seconds: float = 20.0,
     seed: int = 0,
-    task_options: Mapping[str, Any] | None = None,
+    task_options: Overrides | None = None,
 ) -> Values:
     """Try an environment with random actions; returns a report in plain values.
 
@@ -81,8 +81,8 @@ def check(
         task_options: Options of the task.
     """
     check_values({"steps": steps, "seconds": seconds}, {"steps": Count, "seconds": Positive})
-    report, options = Report(), dict(task_options or {})
-    task = find_task(env, cost)
+    report, task = Report(), find_task(env, cost)
+    options: Values = dict(task_options or {})
     if cost is not None:
         options.pop("cost", None)
     report.values |= {"env": task.name, "device": jax.default_backend()}
@@ -124,7 +124,7 @@ def check(
     return report.result()
 
 
-def _spaces(report: Report, env: Any) -> None:
+def _spaces(report: Report, env: TaskEnv) -> None:
     """Spaces, and the ranges of actions."""
     observed, acted = env.single_observation_space, env.single_action_space
     native = getattr(env, "native_spaces", (observed, acted))
@@ -176,7 +176,7 @@ def _faults(report: Report, seen: Seen) -> bool:
     return len(report.problems) == before
 
 
-def _scales(report: Report, env: Any, seen: Seen) -> None:
+def _scales(report: Report, env: TaskEnv, seen: Seen) -> None:
     space, obs = env.single_observation_space, seen.obs
     low, high, spread = obs.min(0), obs.max(0), obs.std(0)
     moves = spread > 0
@@ -206,7 +206,7 @@ def _scales(report: Report, env: Any, seen: Seen) -> None:
             report.notes.append(f"observation {indices(rows)} {words}")
 
 
-def _episodes(report: Report, env: Any, seen: Seen, registered: bool) -> None:
+def _episodes(report: Report, env: TaskEnv, seen: Seen, registered: bool) -> None:
     """Lengths and ends of episodes."""
     lengths = np.array([end - start for start, end in seen.episodes()], int)
     running = len(seen.reward) - lengths.sum()
@@ -247,7 +247,7 @@ def _episodes(report: Report, env: Any, seen: Seen, registered: bool) -> None:
 
 
 def _signals(
-    report: Report, env: Any, seen: Seen, costs: Sequence[str], limits: tuple[float, ...]
+    report: Report, env: TaskEnv, seen: Seen, costs: Sequence[str], limits: tuple[float, ...]
 ) -> None:
     """Reward and costs per step and per episode."""
     scale = env.max_episode_steps or report.values["episodes"]["longest"]
@@ -277,7 +277,7 @@ def _signals(
             report.notes.append(f"the limit of {limit:g} on {name} can never be exceeded")
 
 
-def _repeats(report: Report, env: Any, seed: int, seen: Seen, seconds: float) -> None:
+def _repeats(report: Report, env: TaskEnv, seed: int, seen: Seen, seconds: float) -> None:
     """Whether a second copy takes the same steps."""
     again = advance(env, seen.action[:TWICE], seconds, seed)
     same = seen.same_until(again)
@@ -289,7 +289,7 @@ def _repeats(report: Report, env: Any, seed: int, seen: Seen, seconds: float) ->
         )
 
 
-def _snapshots(report: Report, env: Any) -> None:
+def _snapshots(report: Report, env: TaskEnv) -> None:
     """Whether the environment continues exactly from a snapshot."""
     actions = [np.asarray(env.single_action_space.sample()) for _ in range(5)]
     report.values["snapshot"] = False
@@ -312,7 +312,7 @@ def _snapshots(report: Report, env: Any) -> None:
         )
 
 
-def _fits(report: Report, task: Task, env: Any, options: Values, limits: tuple[float, ...]) -> None:
+def _fits(report: Report, task: Task, env: TaskEnv, options: Values, limits: CostLimits) -> None:
     """Which algorithms fit, and the settings of the default one."""
     if isinstance(task.options, GymOptions):  # one environment serves all
         if not env.max_episode_steps:  # reported already
@@ -339,7 +339,7 @@ def _fits(report: Report, task: Task, env: Any, options: Values, limits: tuple[f
             report.values |= {"summary": summary, "environment_seconds": seconds}
 
 
-def _known_cost(report: Report, env: Any) -> None:
+def _known_cost(report: Report, env: TaskEnv) -> None:
     """Whether the environment's cost function can be a known part of the model."""
     try:
         check_parts({"cost": OWN}, env)

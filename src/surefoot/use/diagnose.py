@@ -6,10 +6,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from surefoot.algorithms.collect import Collector, draw_from
+from surefoot.algorithms.actors import draw_from
+from surefoot.algorithms.collect import Collector
 from surefoot.algorithms.experience import Experience
 from surefoot.algorithms.seeds import pick_seeds
 from surefoot.core.config import Count, NonNegativeInt, check_values
+from surefoot.envs.gym.adapted import Cost
 from surefoot.runs.acting import EVALUATION_SEED
 from surefoot.runs.folder import Values
 from surefoot.runs.known import Known
@@ -36,7 +38,7 @@ def diagnose(
     horizon: int | None = None,
     make_env: MakeEnv | None = None,
     known: Known = None,
-    cost: Any = None,
+    cost: Cost | None = None,
 ) -> Diagnosis:
     """Compare the model of a run's last checkpoint with fresh real episodes of its policy.
 
@@ -152,7 +154,7 @@ def _mean(*values: np.ndarray) -> np.ndarray:
     return np.where(count, total / np.maximum(count, 1), np.nan)
 
 
-def _plain(tree: Any) -> Any:
+def _plain(tree: object) -> Any:
     """Lists and numbers, None for NaN."""
     if isinstance(tree, dict):
         return {name: _plain(x) for name, x in tree.items()}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from surefoot.algorithms.algorithm import Mode
 from surefoot.algorithms.planning import default_planner
 from surefoot.algorithms.seeds import pick_seeds
 from surefoot.core.config import Count, check_value
+from surefoot.envs.gym.adapted import Cost
 from surefoot.runs.acting import EVALUATION_SEED, PLANNED_EPISODES, Acting
 from surefoot.runs.folder import RunFolder, Values
 from surefoot.runs.info import RunInfo, config_of, read_info
@@ -32,7 +33,7 @@ def evaluate(
     planner: PlannerConfig | None = None,
     make_env: MakeEnv | None = None,
     known: Known = None,
-    cost: Any = None,
+    cost: Cost | None = None,
     policy: Callable[[np.ndarray], np.ndarray] | None = None,
     on_step: Callable[[int, int], object] | None = None,
 ) -> Values:
@@ -85,7 +86,7 @@ def acting_in(
     which: int | None = None,
     make_env: MakeEnv | None = None,
     known: Known = None,
-    cost: Any = None,
+    cost: Cost | None = None,
 ) -> Acting:
     """All seeds of a run, or seed number `which`, with `per_seed` environments each.
 
@@ -119,5 +120,5 @@ def planner_of(run: Path) -> PlannerConfig:
     """The planner of a run: its own, or the default."""
     info = read_info(RunFolder(run))
     config = config_of(info, run)
-    own = config.filter if getattr(config, "careful", False) else getattr(config, "planner", None)
+    own = getattr(config, "filter" if getattr(config, "careful", False) else "planner", None)
     return own or default_planner_of(info)

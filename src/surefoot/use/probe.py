@@ -2,11 +2,12 @@
 
 import time
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Space
 
+from surefoot.envs.base import TaskEnv
 from surefoot.runs.folder import Values
 
 
@@ -62,7 +63,7 @@ class Seen(NamedTuple):
         return n if same.all() else int(np.argmin(same))
 
 
-def random_steps(env: Any, seed: int, steps: int, seconds: float) -> Seen:
+def random_steps(env: TaskEnv, seed: int, steps: int, seconds: float) -> Seen:
     """Steps with random actions from a reset on."""
     space = env.single_action_space
     space.seed(seed)
@@ -70,7 +71,7 @@ def random_steps(env: Any, seed: int, steps: int, seconds: float) -> Seen:
 
 
 def advance(
-    env: Any, actions: Iterable[np.ndarray], seconds: float, seed: int | None = None
+    env: TaskEnv, actions: Iterable[np.ndarray], seconds: float, seed: int | None = None
 ) -> Seen:
     """Steps with the given actions, after a reset if there is a seed.
 
@@ -117,7 +118,7 @@ def finite_or_none(values: np.ndarray) -> list[float | None]:
     return [float(x) if np.isfinite(x) else None for x in values]
 
 
-def short(space: Any) -> str:
+def short(space: Space) -> str:
     """A space in a few words."""
     text = " ".join(str(space).split())
     if len(text) < 80:

@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from surefoot.algorithms.algorithm import Mode
 from surefoot.algorithms.trainer import Planning
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved
+from surefoot.envs.gym.adapted import Cost
 from surefoot.runs.cache import use_cache
 from surefoot.runs.checkpoint import Checkpoint, newest_sound
 from surefoot.runs.folder import RunFolder
@@ -64,7 +65,7 @@ def load_model(
     purpose: str,
     make_env: MakeEnv | None = None,
     known: Known = None,
-    cost: Any = None,
+    cost: Cost | None = None,
 ) -> LearnedModel:
     """What a run's newest sound checkpoint holds; a ValueError if it has no model to `purpose`."""
     use_cache()

@@ -101,7 +101,7 @@ def describe_families() -> list[dict[str, Any]]:
         data = np.ones((1, model.nsensordata))
         sensors[title] = read_sensors(model, robot.robot.sensors, data).shape[1]
         actions[title] = int(model.nu)
-    help_, out = field_help(FamilyConfig), list[dict[str, Any]]()
+    help_, out = field_help(FamilyConfig), []
     for title in FAMILY:
         task: TaskName = title.lower()  # type: ignore[assignment]
         configs = {level: stock("point", task, level) for level in LEVELS[task]}
@@ -111,7 +111,7 @@ def describe_families() -> list[dict[str, Any]]:
             for robot, size in sensors.items()
             for level, config in configs.items()
         }
-        row: dict[str, Any] = {
+        row = {
             "name": title,
             "summary": f"A robot {SUMMARIES[task]}.",
             "robots": list(FAMILY_ROBOTS),

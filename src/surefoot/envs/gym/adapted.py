@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import gymnasium as gym
 import numpy as np
@@ -19,10 +19,11 @@ from gymnasium.spaces import (
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
+from surefoot.envs.base import Info
+
 CostFunction = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 Cost = str | Sequence[str] | CostFunction
 Seed = int | Sequence[int] | None
-Info = dict[str, Any]
 MOST_CHOICES = 1_000
 """Of a MultiDiscrete or MultiBinary action space, which becomes one Discrete."""
 MOST_OBSERVED = 10_000

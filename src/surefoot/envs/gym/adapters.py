@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -10,12 +9,12 @@ from gymnasium.spaces import Box, flatdim
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from gymnasium.vector.utils import iterate
 
+from surefoot.envs.base import Info
 from surefoot.envs.gym import snapshot as snapshots
 from surefoot.envs.gym.adapted import (
     Adapted,
     Cost,
     EnvironmentFault,
-    Info,
     MissingCost,
     Seed,
     Step,
@@ -174,10 +173,10 @@ class _SyncAdapter(Adapted):
         self._obs, self._seed = state["obs"].copy(), None
         self._episode[:], self._t[:] = state["episode"], state["t"]
 
-    def render(self) -> tuple[Any, ...]:  # type: ignore[override]
+    def render(self) -> tuple[object, ...]:  # type: ignore[override]
         return tuple(env.render() for env in self.envs)
 
-    def close_extras(self, **kwargs: Any) -> None:
+    def close_extras(self, **kwargs: object) -> None:
         for env in self.envs:
             env.close()
 
@@ -200,7 +199,7 @@ class _VectorAdapter(Adapted):
         spaces = env.single_observation_space, env.single_action_space
         super().__init__(env, env.num_envs, spaces, cost, names, seed)
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         if name in ("state", "outcome"):
             return getattr(self.env.unwrapped, name)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
@@ -253,7 +252,7 @@ class _VectorAdapter(Adapted):
     def render(self) -> tuple[np.ndarray, ...] | None:  # type: ignore[override]
         return self.env.render()  # type: ignore[return-value]
 
-    def close_extras(self, **kwargs: Any) -> None:
+    def close_extras(self, **kwargs: object) -> None:
         self.env.close(**kwargs)
 
 

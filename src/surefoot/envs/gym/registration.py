@@ -9,9 +9,8 @@ import gymnasium
 import numpy as np
 from gymnasium.vector import VectorEnv
 
+from surefoot.envs.base import Info
 from surefoot.envs.task import BUILTIN, make
-
-Info = dict[str, Any]
 
 
 def register() -> None:
@@ -26,7 +25,7 @@ def register() -> None:
         )
 
 
-def make_vector(task: str, num_envs: int = 1, **options: Any) -> VectorEnv:
+def make_vector(task: str, num_envs: int = 1, **options: object) -> VectorEnv:
     """What `gymnasium.make_vec` calls."""
     return make(task, num_envs=num_envs, **options)
 

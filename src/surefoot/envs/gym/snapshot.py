@@ -7,15 +7,17 @@ state of its own (`TimeLimit` counts steps), so its outermost layer must impleme
 """
 
 import json
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
+from surefoot.envs.base import Info
 
-def snapshot(env: Any) -> dict[str, Any] | None:
+
+def snapshot(env: object) -> Info | None:
     """All that the environment needs to continue exactly; None if it has no snapshots."""
-    supported = all(callable(getattr(env, name, None)) for name in ("snapshot", "restore"))
-    return env.snapshot() if supported else None
+    save: Callable[[], Info] | None = getattr(env, "snapshot", None)
+    return save() if callable(save) and callable(getattr(env, "restore", None)) else None
 
 
 def from_generator(rng: np.random.Generator) -> np.ndarray:

@@ -78,7 +78,7 @@ def _action(env: VectorEnv, policy: str, rng: np.random.Generator) -> np.ndarray
 
 
 def film_env(
-    env: Any,
+    env: TaskEnv,
     step: Callable[[], Filmed],
     path: str | Path,
     view: Literal["top", "camera"] = "top",
@@ -94,7 +94,7 @@ def film_env(
 
 
 def frames_of(
-    env: Any,
+    env: TaskEnv,
     step: Callable[[], Filmed],
     view: Literal["top", "camera"] = "top",
     steps: int | None = None,

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
 import numpy as np
 from rich.console import Console
@@ -46,7 +46,7 @@ class _Stdout:
                 # Python would fail once more at exit with what it still buffers.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self._file.fileno())
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> object:
         return getattr(self._file, name)
 
 
