@@ -53,7 +53,7 @@ def small_fit():
 
 
 prepare = jax.jit(fitting.prepare, static_argnums=0)
-evaluate = jax.jit(fitting.evaluate)
+evaluate = jax.jit(fitting.evaluate, static_argnums=0)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -308,13 +308,13 @@ def test_early_stopping_keeps_the_best_weights():
     # Epoch by epoch outside `fit`, keeping every hold-out loss.
     current, rows = prepare(config, fresh(config), x, y, COUNT)
     moments = fitting.OPTIMISER.init(current.members)
-    history = [evaluate(current, current.members, rows)[0]]
+    history = [evaluate(config, current, current.members, rows)[0]]
     n_steps = -(-int(rows.n_train) // 32)
     for i in range(int(metrics.epochs)):
         epoch_key = jax.random.fold_in(key, i)
         members, moments, _ = train_epoch(config, current, rows, n_steps, epoch_key, moments)
         current = eqx.tree_at(lambda e: e.members, current, members)
-        history.append(evaluate(current, members, rows)[0])
+        history.append(evaluate(config, current, members, rows)[0])
     history = np.stack(history)
     assert (history[-1] > history.min(axis=0) + 0.03).all()
     np.testing.assert_allclose(metrics.holdout_loss, history.min(axis=0), rtol=1e-3, atol=1e-3)
@@ -417,3 +417,41 @@ def test_shapes_are_checked():
         fitting.fit(SMALL, fresh(), x[:, :2], y, COUNT, jax.random.key(0))
     with pytest.raises(ValueError, match=r"targets\.shape=\(256, 2\) must be \[256, 3\]"):
         fitting.fit(SMALL, fresh(), x, y[:, :2], COUNT, jax.random.key(0))
+
+
+def test_variance_weight_makes_gradients_those_of_least_squares():
+    """d/dmu of sigma^2b ((mu - y)^2 / sigma^2 + log sigma^2) is 2 (mu - y) sigma^(2b - 2), and
+    d/dsigma^2 is sigma^2b (1 / sigma^2 - (mu - y)^2 / sigma^4), the factor being a constant."""
+    mean, variance, target = jnp.array([[3.0]]), jnp.array([[0.25]]), jnp.array([[1.0]])
+    no_logits = jnp.zeros((1, 0))
+    for weight, factor in ((0.0, 1.0), (0.5, 0.5), (1.0, 0.25)):
+        loss = lambda m, v, w=weight: fitting.row_loss(m, v, no_logits, target, w).sum()
+        by_mean, by_variance = jax.grad(loss, (0, 1))(mean, variance)
+        np.testing.assert_allclose(by_mean, 2 * 2.0 / 0.25 * factor)
+        np.testing.assert_allclose(by_variance, (1 / 0.25 - 4.0 / 0.0625) * factor)
+
+
+def test_variance_weight_learns_what_the_likelihood_neglects():
+    """One output is constant but for the rows where x > 1, where it is hard. The likelihood makes
+    a tiny variance elsewhere, and its steep errors keep the network from learning the rest."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(4000, 1))
+    far = x[:, 0] > 1
+    y = np.where(far, 3 * np.sin(6 * x[:, 0]), 0.0)
+    config = EnsembleConfig(
+        members=2, elites=2, hidden=(64, 64), max_steps=3000, patience=30, learning_rate=3e-3
+    )
+    errors = {}
+    for weight in (0.0, 1.0):
+        config = replace(config, variance_weight=weight)
+        ensemble = ens.init(config, 1, 1, 0, jax.random.key(0))
+        fit = jax.jit(partial(fitting.fit, config))
+        ensemble, metrics = fit(
+            ensemble, jnp.asarray(x, jnp.float32), jnp.asarray(y[:, None], jnp.float32), 4000,
+            jax.random.key(1),
+        )  # fmt: skip
+        mean, std, _ = ens.predict_all(ensemble, jnp.asarray(x, jnp.float32))
+        errors[weight] = float(np.mean((mean[:, far, 0] - y[far]) ** 2))
+        # Variances are learned too: small where nothing happens.
+        assert float(jnp.median(std[:, x[:, 0] < 0.5])) < 0.1
+    assert errors[1.0] < 0.5 * errors[0.0], errors

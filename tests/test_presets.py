@@ -82,7 +82,8 @@ def test_the_default_preset_of_mbppo(task, device):
 @pytest.mark.parametrize(
     ("shape", "steps", "episodes"),
     [
-        (Shape(4, 2, 500), 30_000, 4),
+        (Shape(4, 2, 500), 30_000, 2),
+        (Shape(4, 2, 200), 12_000, 5),
         (Shape(1, 1, 20), 10_000, 10),  # short episodes: ten of them, and a least number of steps
         (Shape(17, 6, 1000), 100_000, 2),
         (Shape(17, 6, 5000), 100_000, 2),
@@ -92,7 +93,7 @@ def test_the_default_preset_of_mbppo(task, device):
 def test_the_preset_of_mbppo_follows_an_unknown_environments_shape(shape, steps, episodes, device):
     c = preset("mbppo-lagrangian", OWN, device, shape=shape)
     assert (c.model, c.steps, c.episodes) == ("black-box", steps, episodes)
-    assert c.ppo.normalise_observations and c.adapt_practice
+    assert c.ppo.normalise_observations and c.adapt_practice and c.ensemble.variance_weight == 0.5
     assert c.ppo.gamma == pytest.approx(max(0.99, 1 - 3 / shape.episode_steps))
     # On a CPU, a large environment gets a larger model and less practice on it.
     large = shape.observation_size > 4

@@ -174,8 +174,10 @@ def fit_to(shape: Shape, device: str) -> Overrides:
     steps, small = shape.episode_steps, shape.observation_size + shape.action_size <= SMALL
     common = {
         "model": BLACK_BOX,
-        # About 2,000 real steps per epoch: new data matter more than more practice.
-        "episodes": min(10, max(2, round(2_000 / steps))),
+        # Few real steps per epoch: new data matter more than more practice.
+        "episodes": min(10, max(2, round((1_000 if small else 2_000) / steps))),
+        # Some outputs hardly change, and would otherwise outweigh those that matter.
+        "ensemble.variance_weight": 0.5,
         "steps": min(100_000, max(10_000, (60 if small else 100) * steps)),
         "ppo.normalise_observations": True,
         # Long enough that an early end of an episode counts; values are then large.

@@ -18,6 +18,7 @@ from jaxtyping import Array, Float, Int
 from surefoot.core.arrays import Index, RandomKey
 from surefoot.core.config import (
     Count,
+    Fraction,
     NonNegative,
     NonNegativeInt,
     Positive,
@@ -55,6 +56,10 @@ class EnsembleConfig:
     """Adam's learning rate."""
     batch_size: Count = 256
     """Rows per gradient step and member."""
+    variance_weight: Fraction = 0.0
+    """Exponent beta of the predicted variance that weights each error in training (beta-NLL,
+    Seitzer et al., 2022). 0 is the paper's likelihood, in which errors of easy outputs and states
+    outweigh all others. With 1 errors count as in least squares; variances are still learned."""
     weight_decay: tuple[NonNegative, NonNegative] = (2.5e-5, 1e-4)
     """Decoupled weight decay of the first and of the last layer, evenly spaced in between."""
     holdout: Annotated[float, Range(above=0, most=0.3)] = 0.1

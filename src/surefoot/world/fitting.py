@@ -91,17 +91,21 @@ def row_loss(
     variance: Float[Array, "B D"],
     logits: Float[Array, "B b"],
     target: Float[Array, "B outputs"],
+    variance_weight: float = 0.0,
 ) -> Float[Array, " B"]:
     """Negative log-likelihood of each row (eq. loss_ensemble), up to constants.
 
     Mean over Gaussian outputs of (mu - y)^2 / sigma^2 + log sigma^2, plus `BINARY_WEIGHT` times the
-    mean over binary outputs of the cross-entropy. A target of NaN is missing and adds nothing.
+    mean over binary outputs of the cross-entropy. A target of NaN is missing and adds nothing. For
+    gradients the Gaussian terms are weighted by sigma^2 to the power `variance_weight`.
     """
     d = mean.shape[-1]
     y, label = target[:, :d], target[:, d:]
     missing = jnp.isnan(y)
     # Replaced before the difference, because the gradient of an unselected NaN is NaN.
     error = jnp.square(mean - jnp.where(missing, 0.0, y)) / variance + jnp.log(variance)
+    if variance_weight:
+        error = error * lax.stop_gradient(variance) ** variance_weight
     loss = jnp.mean(jnp.where(missing, 0.0, error), axis=-1)
     if logits.shape[-1]:
         missing = jnp.isnan(label)
@@ -175,7 +179,7 @@ def train_epoch(
 
     Returns the members, Adam's moments and the mean training loss of each member.
     """
-    n, f = config.members, ensemble.input_mean.shape[0]
+    n, f, weight = config.members, ensemble.input_mean.shape[0], config.variance_weight
     order = minibatch_order(key, n, rows.table.shape[0], rows.n_train)
     n_train = jnp.maximum(rows.n_train, 1)
     # Only weight matrices decay; a smaller bias or bound is not a simpler function.
@@ -186,10 +190,13 @@ def train_epoch(
     )
 
     def member_loss(member: Members, batch: Float[Array, "batch columns"]) -> Scalar:
+        if weight:  # the penalty would outweigh weighted losses, so the bounds stay as they are
+            member = eqx.tree_at(_bounds, member, lax.stop_gradient(_bounds(member)))
         mean, variance, logits = forward(member, ensemble.activation, batch[:, :f])
-        loss = row_loss(mean, variance, logits + ensemble.base_logits, batch[:, f:]).mean()
+        logits = logits + ensemble.base_logits
+        loss = row_loss(mean, variance, logits, batch[:, f:], weight).mean()
         distance = jax.nn.relu(member.max_logvar - member.min_logvar)
-        return loss + BOUNDS_PENALTY * distance.sum()
+        return loss if weight else loss + BOUNDS_PENALTY * distance.sum()
 
     def step(i: Index, carry: tuple) -> tuple:
         members, moments, total = carry
@@ -208,11 +215,12 @@ def train_epoch(
 
 
 def evaluate(
-    ensemble: Ensemble, members: Members, rows: Rows
+    config: EnsembleConfig, ensemble: Ensemble, members: Members, rows: Rows
 ) -> tuple[Float[Array, " n"], Float[Array, "n D"]]:
     """Hold-out loss of each member, and its squared error per normalised Gaussian output.
 
-    Missing targets count as predicted without error.
+    With a `variance_weight` the loss has squared errors instead of likelihoods. Missing targets
+    count as predicted without error.
     """
     n, d = members.min_logvar.shape
     f, capacity = ensemble.input_mean.shape[0], rows.table.shape[0]
@@ -226,6 +234,8 @@ def evaluate(
 
         def one(member: Members) -> tuple[Scalar, Float[Array, " D"]]:
             mean, variance, logits = forward(member, ensemble.activation, batch[:, :f])
+            if config.variance_weight:
+                variance = jnp.ones_like(variance)
             losses = row_loss(mean, variance, logits + ensemble.base_logits, batch[:, f:])
             target = batch[:, f : f + d]
             errors = jnp.where(jnp.isnan(target), 0.0, jnp.square(mean - target))
@@ -270,7 +280,7 @@ def fit(
         members, moments, train_loss = train_epoch(
             config, current, p.moments, rows, n_steps, jax.random.fold_in(key, p.epochs)
         )
-        loss, mse = evaluate(scaled, members, rows)
+        loss, mse = evaluate(config, scaled, members, rows)
         # Comparisons with NaN are false, so a diverged member keeps its best weights.
         better = loss < p.best_loss
         reference = p.reference_loss
@@ -289,7 +299,7 @@ def fit(
             finite=p.finite & jnp.isfinite(loss).all() & jnp.isfinite(train_loss).all(),
         )
 
-    first, first_mse = evaluate(scaled, ensemble.members, rows)
+    first, first_mse = evaluate(config, scaled, ensemble.members, rows)
     first_or_inf = jnp.where(jnp.isfinite(first), first, jnp.inf)
     zero = jnp.zeros((), jnp.int32)
     start = Progress(
@@ -320,6 +330,10 @@ def fit(
         finite=sound & end.finite,
     )
     return fitted, metrics
+
+
+def _bounds(member: Members) -> tuple[Array, Array]:
+    return member.min_logvar, member.max_logvar
 
 
 def _check_shapes(ensemble: Ensemble, inputs: Array, targets: Array) -> None:
