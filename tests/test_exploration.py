@@ -9,6 +9,7 @@ import pytest
 from gymnasium.spaces import Box
 
 import in_memory
+from surefoot.algorithms import mbppo_trainer
 from surefoot.algorithms.actors import draw_from
 from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.core.policy import Policy
@@ -94,26 +95,47 @@ class Treasure(gym.Env):
         return np.array([self.x]), found, False, self.t == STEPS, {"cost": 0.0}
 
 
-def noise_of(config, source, seeds=(0,)):
-    """For each epoch, which seeds' noise was correlated."""
-    training = in_memory.new_training(config, source, seeds)
+class Steady(Drift):
+    """Every step pays the same, but episodes end early, so returns differ."""
+
+    def step(self, action):
+        obs, _, _, truncated, info = super().step(action)
+        return obs, 1.0, bool(action[0] > 0.5), truncated, info
+
+
+def noise_of(monkeypatch, config, source, seeds=(0,)):
+    """The correlation of each seed's noise in each epoch, as the collector draws it."""
     drawn = []
-    for _ in range(config.steps // (2 * STEPS)):
-        rewards = training.trainer.snapshot()["rewards"]
-        drawn.append((rewards[:, 0] >= rewards[:, 1]).tolist())
-        training.steps = training.totals.steps + 2 * STEPS
-        list(in_memory.loop.epochs(training))
+
+    def draw(*args, correlation=None, **kwargs):
+        drawn.append(None if correlation is None else correlation.tolist())
+        return draw_from(*args, correlation=correlation, **kwargs)
+
+    monkeypatch.setattr(mbppo_trainer, "draw_from", draw)
+    list(in_memory.epochs(config, source, seeds))
     return drawn
 
 
-def test_noise_lasts_until_a_reward_differs_from_the_others():
+@pytest.mark.parametrize("source", [Drift, Steady])
+def test_noise_lasts_for_one_epoch_where_returns_differ(monkeypatch, source):
+    config = replace(CONFIG, noise_correlation=0.95, steps=6 * STEPS)
+    assert noise_of(monkeypatch, config, source) == [[0.95], [0.0], [0.0]]
+
+
+def test_noise_lasts_until_a_return_differs_from_the_others(monkeypatch):
     config = replace(CONFIG, noise_correlation=0.95, steps=20 * STEPS)
-    # The rewards of Drift differ from step to step, so only the first epoch explores.
-    assert noise_of(replace(config, steps=6 * STEPS), Drift) == [[True], [False], [False]]
-    epochs = noise_of(config, Treasure, (0, 1, 2))
-    assert epochs[0] == [True] * 3 and epochs[-1] == [False] * 3
-    found = np.array(epochs).sum(0)
-    assert len(set(found.tolist())) > 1  # every seed stops exploring at its own time
+    epochs = np.array(noise_of(monkeypatch, config, Treasure, (0, 1, 2)))
+    assert (epochs[0] == 0.95).all() and (epochs[-1] == 0).all()
+    assert len(set(epochs.sum(0).tolist())) > 1  # every seed stops exploring at its own time
+
+
+def test_without_correlation_noise_is_drawn_as_ever(monkeypatch):
+    assert noise_of(monkeypatch, replace(CONFIG, steps=4 * STEPS), Drift) == [None, None]
+
+
+def test_real_rollouts_exclude_lasting_noise():
+    with pytest.raises(ValueError, match="real_share=0\\.5 must be 0 with noise_correlation=0\\.9"):
+        replace(CONFIG, noise_correlation=0.9, real_share=0.5)
 
 
 @pytest.mark.parametrize("limit", [1e6, 1.0])

@@ -105,13 +105,13 @@ def test_missing_targets_add_nothing_to_the_loss():
 
 
 def test_scales_are_those_of_targets_that_are_known():
+    """Of targets that are missing in some rows, those of held-out rows count too."""
     x, y = data()
     known = jnp.arange(CAPACITY) % 3 == 0
     scaled, rows = prepare(
         SMALL, fresh(), x, y.at[:, 1].set(jnp.where(known, y[:, 1], jnp.nan)), COUNT
     )
-    train = ~held_out(COUNT)
-    some = np.asarray(y)[:COUNT][train & np.asarray(known)[:COUNT], 1]
+    some = np.asarray(y)[:COUNT][np.asarray(known)[:COUNT], 1]
     np.testing.assert_allclose(scaled.target_mean[1], some.mean(), rtol=1e-5)
     np.testing.assert_allclose(scaled.target_std[1], some.std(), rtol=1e-5)
     whole, _ = prepare(SMALL, fresh(), x, y, COUNT)
@@ -446,7 +446,7 @@ def test_variance_weight_learns_what_the_likelihood_neglects():
         config = replace(config, variance_weight=weight)
         ensemble = ens.init(config, 1, 1, 0, jax.random.key(0))
         fit = jax.jit(partial(fitting.fit, config))
-        ensemble, metrics = fit(
+        ensemble, _ = fit(
             ensemble, jnp.asarray(x, jnp.float32), jnp.asarray(y[:, None], jnp.float32), 4000,
             jax.random.key(1),
         )  # fmt: skip
@@ -455,3 +455,37 @@ def test_variance_weight_learns_what_the_likelihood_neglects():
         # Variances are learned too: small where nothing happens.
         assert float(jnp.median(std[:, x[:, 0] < 0.5])) < 0.1
     assert errors[1.0] < 0.5 * errors[0.0], errors
+
+
+@pytest.mark.parametrize("rate", [0.05, 0.2])
+def test_noise_in_a_binary_output_does_not_end_a_weighted_fit(rate):
+    """The label is a coin toss, which a network soon overfits; the other output can be learned."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(2000, 4))
+    y = np.stack([x[:, 0] * x[:, 1], rng.uniform(size=2000) < rate], -1)
+    config = EnsembleConfig(
+        members=2, elites=2, hidden=(64, 64), max_steps=1000, variance_weight=0.5
+    )
+    fit = jax.jit(partial(fitting.fit, config))
+    rows = jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
+    _, metrics = fit(ens.init(config, 4, 1, 1, KEY), *rows, 2000, KEY)
+    assert metrics.epochs > 30 and metrics.holdout_mse[0] < 0.5
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.5])
+def test_a_rare_target_among_the_held_out_rows_does_not_end_a_fit(weight):
+    """The second output is known in two rows: one of 1.0 to train on, one of 100 held out."""
+    rng = np.random.default_rng(2)
+    x = rng.normal(size=(1000, 2))
+    rare = np.full(1000, np.nan)
+    out = held_out(1000)
+    rare[np.flatnonzero(~out)[5]], rare[np.flatnonzero(out)[5]] = 1.0, 100.0
+    y = np.stack([x[:, 0] * x[:, 1], rare], -1)
+    config = EnsembleConfig(
+        members=2, elites=2, hidden=(32, 32), max_steps=600, variance_weight=weight
+    )
+    rows = jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
+    fit = jax.jit(partial(fitting.fit, config))
+    ensemble, metrics = fit(ens.init(config, 2, 2, 0, KEY), *rows, 1000, KEY)
+    np.testing.assert_allclose(ensemble.target_mean[1], 50.5)
+    assert metrics.epochs > 20 and metrics.holdout_mse[0] < 0.5

@@ -201,3 +201,16 @@ def test_a_stranger_s_run_executes_no_code(source, tmp_path):
         open_source(source, "../../config.json")
     with pytest.raises(ValueError, match="is not a run: there is no such folder"):
         train("PointGoal", from_run=tmp_path / "nowhere")
+
+
+def test_data_of_a_model_that_knows_other_parts_are_not_taken(source):
+    """Widths may be equal by chance, and then costs would be learned as rewards."""
+    seen = open_source(source)
+    trainer = begun("mbppo-lagrangian")
+    record = warm_start(trainer, seen, [0, 1], known=["reward"])
+    assert {"model", "data"} <= record.left_out.keys() and "policy" in record.taken
+    assert "['reward']" in record.left_out["data"]
+    with pytest.raises(ValueError, match="the data cannot be taken: its model knows"):
+        warm_start(begun("mbppo-lagrangian"), seen, [0, 1], ["data"], ["reward"])
+    same = warm_start(begun("mbppo-lagrangian"), seen, [0, 1], known=seen.info.known)
+    assert {"model", "data"} <= set(same.taken)

@@ -34,7 +34,7 @@ def draw_from(
         for before, after in pairwise(noise):
             after[:] = rho * before + np.sqrt(1 - rho**2) * after
         if categorical:
-            noise = np.clip(ndtr(noise), 1e-12, 1 - 1e-12)
+            noise = np.clip(ndtr(noise.astype(np.float64)), 1e-12, 1 - 1e-12)
     elif categorical:
         noise = np.stack([rng.uniform(1e-12, 1.0, shape) for rng in rngs], 1)
     else:

@@ -66,8 +66,8 @@ class MBPPOConfig:
     """Share of the rollouts that start from past real states instead of initial states."""
     noise_correlation: Share = 0.0
     """Largest correlation between the noise of successive actions in the first real epoch, and
-    until a reward differs from the others. Lasting noise explores further. 0 draws all noise
-    independently."""
+    until the return of an episode differs from the others. Lasting noise explores further. 0 draws
+    all noise independently."""
     beta: Positive = 0.02
     """The multiplier aims at beta times the limit."""
     anchor: bool = False
@@ -129,6 +129,11 @@ class MBPPOConfig:
                 f"within={self.within} must go with constrained=True and anchor=True, which "
                 f"compares whole episodes with the limit"
             )
+        if self.noise_correlation and self.real_share:
+            raise ValueError(
+                f"real_share={self.real_share} must be 0 with noise_correlation="
+                f"{self.noise_correlation}: such noise is not the policy's"
+            )
         if self.careful and self.real_share:
             raise ValueError(
                 f"real_share={self.real_share} must be 0 with careful=True: the filter's actions "
@@ -178,6 +183,11 @@ def fit_to(shape: Shape, device: str) -> Overrides:
         "episodes": min(10, max(2, round((1_000 if small else 2_000) / steps))),
         # Some outputs hardly change, and would otherwise outweigh those that matter.
         "ensemble.variance_weight": 0.5,
+        # All of the multiplier: a task's own rule has other gains.
+        "multiplier.kind": "log-pi",
+        "multiplier.initial": 0.5,
+        "multiplier.proportional_gain": 0.3,
+        "multiplier.integral_gain": 0.0065 if device == "cpu" else 0.006,
         "steps": min(100_000, max(10_000, (60 if small else 100) * steps)),
         "ppo.normalise_observations": True,
         # Long enough that an early end of an episode counts; values are then large.

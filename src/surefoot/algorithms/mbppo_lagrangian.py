@@ -176,7 +176,7 @@ def practise(
     floor, least = pace.floor, config.ppo.minimum_log_std
     if floor is not None and least is not None and config.constrained:
         # Noise that breaks a limit may fall at once.
-        floor = jnp.where(jnp.any(estimate > limit), least, floor)
+        floor = jnp.where(jnp.any(estimate > limit) & ~waiting, least, floor)
     # Lines 9 and 11 to 15: K steps on the policy and the critics.
     learner, metrics = ppo.update(config.ppo, old, rows, lam, update_key, pace.rate, floor)
     if not problem.task_model.takes_observations:

@@ -70,14 +70,16 @@ class MBPPOTrainer:
         self._promised_reward = np.full(many, np.nan, np.float32)
         self._promised_cost = np.full((many, problem.constraints), np.nan, np.float32)
         self._best_reward = np.full(many, np.nan, np.float32)
-        # Least and largest reward of a step so far: nothing can be learned from equal ones.
-        self._rewards = np.tile(np.array([np.inf, -np.inf], np.float32), (many, 1))
+        # Least and largest return so far: while all are equal, there is nothing to learn from.
+        self._returns = np.tile(np.array([np.inf, -np.inf], np.float32), (many, 1))
         self._compiled: Future | None = None
 
     def actor(self, done: int, rngs: Generators) -> Actor:
         """Line 3: the present policy, through the safety filter if training is careful."""
-        explores = self._rewards[:, 0] >= self._rewards[:, 1]
-        correlation = explores * self.config.noise_correlation if explores.any() else None
+        correlation = None
+        if self.config.noise_correlation:
+            explores = self._returns[:, 0] >= self._returns[:, 1]
+            correlation = explores * self.config.noise_correlation
         policy = draw_from(
             self.policy(), rngs, self.config.episodes, self.round_steps, correlation=correlation
         )
@@ -100,11 +102,11 @@ class MBPPOTrainer:
                         self.state, _ = self._data.fit(self.state)
                     return
                 self._filter.fitted(count)
-            low, high = self._rewards.T
-            steps = experience.reward.reshape(many, -1)
-            self._rewards = np.stack([np.fmin(low, steps.min(1)), np.fmax(high, steps.max(1))], 1)
             past = self._past(experience)
             experience, self._parts = joined(self._parts), []
+            for seen, episodes in zip(self._returns, experience.episodes, strict=True):
+                low, high = seen
+                seen[:] = episodes.reward.min(initial=low), episodes.reward.max(initial=high)
             self._episodes = episode_statistics(self.problem, experience)
             reward, best = self._episodes.reward, self._best_reward
             rising = trust.well_above(reward, best)
@@ -246,18 +248,18 @@ class MBPPOTrainer:
             "best_reward": self._best_reward,
             "promised_reward": self._promised_reward,
             "promised_cost": self._promised_cost,
-            "rewards": self._rewards,
+            "returns": self._returns,
             "dataset": dataset,
         }
 
     def restore(self, saved: Saved, steps: int, data: bool = True) -> None:
         self.state = saved.like("state", self.state)
-        self._reach = saved.like("reach", self._reach)
-        self._best_reward = saved.like("best_reward", self._best_reward)
-        self._promised_reward = saved.like("promised_reward", self._promised_reward)
-        self._promised_cost = saved.like("promised_cost", self._promised_cost)
-        self._rewards = saved.like("rewards", self._rewards)
         if data:
+            self._reach = saved.like("reach", self._reach)
+            self._best_reward = saved.like("best_reward", self._best_reward)
+            self._promised_reward = saved.like("promised_reward", self._promised_reward)
+            self._promised_cost = saved.like("promised_cost", self._promised_cost)
+            self._returns = saved.like("returns", self._returns)
             self._data.dataset.restore(saved.part("dataset"), steps)
         if self._filter is not None:
             self._filter.fitted(self._data.dataset.count)

@@ -103,7 +103,8 @@ def train(
     if from_run is not None:
         source = open_source(from_run)
         chosen = choose_seeds(source, seeds, from_seed)
-        warm = warm_start(training.trainer, source, chosen, from_parts)
+        parts = training.problem.model.known if training.problem.model else ()
+        warm = warm_start(training.trainer, source, chosen, from_parts, parts)
         notes += describe(warm, source, setup.algorithm.sees(setup.config))
     elif from_parts is not None or from_seed is not None:
         raise ValueError("from_parts and from_seed go with from_run, which is not given")

@@ -107,12 +107,17 @@ def choose_seeds(source: Source, seeds: int, seed: int | None) -> list[int]:
 
 
 def warm_start(
-    trainer: Trainer, source: Source, seeds: Sequence[int], parts: Sequence[str] | None = None
+    trainer: Trainer,
+    source: Source,
+    seeds: Sequence[int],
+    parts: Sequence[str] | None = None,
+    known: Sequence[str] | None = None,
 ) -> WarmStart:
     """Put the `parts` of a source into a new trainer; returns the record of it.
 
     By default every part is taken that fits, and the policy must. Parts that are named must all
-    fit. `seeds` are the source's, one for each of the trainer's.
+    fit. `seeds` are the source's, one for each of the trainer's. `known` are the parts that the new
+    run's model knows; with other ones the same arrays would mean something else.
     """
     for part in parts or ():
         check_choice("from_parts", part, PARTS)
@@ -128,6 +133,9 @@ def warm_start(
     left_out: dict[str, str] = {}
     for part in parts or PARTS:
         problem = _mismatch(part, here, saved)
+        other = known is not None and [*known] != source.info.known and _names("model", saved)
+        if part in ("model", "data") and other:
+            problem = problem or f"its model knows {source.info.known}, this one {known}"
         if part == "multipliers" and source.info.config.get("constrained") is False:
             problem = "that run kept no limit"
         if problem is None:

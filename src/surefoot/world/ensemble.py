@@ -73,9 +73,9 @@ class EnsembleConfig:
     max_steps: Count = 100_000
     """Maximum gradient steps in one fit."""
     min_logvar: LogVariance = -10.0
-    """Initial lower bound of the log-variance of normalised targets; trained afterwards."""
+    """Lower bound of the log-variance of normalised targets; trained if `variance_weight` is 0."""
     max_logvar: LogVariance = 0.5
-    """Initial upper bound of the log-variance of normalised targets; trained afterwards."""
+    """Upper bound of the log-variance of normalised targets; trained if `variance_weight` is 0."""
 
     def __post_init__(self) -> None:
         check(self)

@@ -12,6 +12,8 @@ Under vmap a `while_loop` runs until its last lane is done, and finished lanes k
 So no seed's result depends on the other seeds.
 """
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -22,13 +24,11 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from surefoot.core.arrays import Flag, Index, RandomKey, Scalar, choose
 from surefoot.world.ensemble import Ensemble, EnsembleConfig, Members, forward
+from surefoot.world.losses import cross_entropy, row_loss
 
 BOUNDS_PENALTY = 0.01
 """Weight of the distance between the log-variance bounds, which would otherwise drift apart. Bounds
 that meet stay together: where targets are rare, nothing else would stop them."""
-BINARY_WEIGHT = 10.0
-"""Weight of the binary outputs. Gaussian outputs of small variance have steep losses, beside which
-rare events such as a fall would hardly be learned."""
 MIN_STD = 1e-6
 """A column with a smaller standard deviation counts as constant."""
 NEVER = 1e-9
@@ -86,34 +86,6 @@ def is_holdout(row: Int[Array, " C"], holdout: float) -> Bool[Array, " C"]:
     return h < jnp.uint32(holdout * 2**32)
 
 
-def row_loss(
-    mean: Float[Array, "B D"],
-    variance: Float[Array, "B D"],
-    logits: Float[Array, "B b"],
-    target: Float[Array, "B outputs"],
-    variance_weight: float = 0.0,
-) -> Float[Array, " B"]:
-    """Negative log-likelihood of each row (eq. loss_ensemble), up to constants.
-
-    Mean over Gaussian outputs of (mu - y)^2 / sigma^2 + log sigma^2, plus `BINARY_WEIGHT` times the
-    mean over binary outputs of the cross-entropy. A target of NaN is missing and adds nothing. For
-    gradients the Gaussian terms are weighted by sigma^2 to the power `variance_weight`.
-    """
-    d = mean.shape[-1]
-    y, label = target[:, :d], target[:, d:]
-    missing = jnp.isnan(y)
-    # Replaced before the difference, because the gradient of an unselected NaN is NaN.
-    error = jnp.square(mean - jnp.where(missing, 0.0, y)) / variance + jnp.log(variance)
-    if variance_weight:
-        error = error * lax.stop_gradient(variance) ** variance_weight
-    loss = jnp.mean(jnp.where(missing, 0.0, error), axis=-1)
-    if logits.shape[-1]:
-        missing = jnp.isnan(label)
-        entropy = jax.nn.softplus(logits) - jnp.where(missing, 0.0, label) * logits
-        loss = loss + BINARY_WEIGHT * jnp.mean(jnp.where(missing, 0.0, entropy), axis=-1)
-    return loss
-
-
 def prepare(
     config: EnsembleConfig,
     ensemble: Ensemble,
@@ -129,7 +101,10 @@ def prepare(
 
     f, d = ensemble.input_mean.shape[0], ensemble.target_mean.shape[0]
     output = jnp.arange(table.shape[1]) >= f
-    known = (index < n_train)[:, None] & ~(output & jnp.isnan(table))
+    absent = output & jnp.isnan(table)
+    # Of rare targets the hold-out rows count too. One among them would else be far off the scale.
+    rare = (absent & (index < count)[:, None]).any(axis=0)
+    known = (index[:, None] < jnp.where(rare, count, n_train)) & ~absent
     total = jnp.maximum(known.sum(axis=0), 1)
     mean = jnp.where(known, table, 0.0).sum(axis=0) / total
     std = jnp.sqrt(jnp.where(known, jnp.square(table - mean), 0.0).sum(axis=0) / total)
@@ -219,8 +194,9 @@ def evaluate(
 ) -> tuple[Float[Array, " n"], Float[Array, "n D"]]:
     """Hold-out loss of each member, and its squared error per normalised Gaussian output.
 
-    With a `variance_weight` the loss has squared errors instead of likelihoods. Missing targets
-    count as predicted without error.
+    With a `variance_weight` the loss is the mean log of the squared errors plus the cross-entropy,
+    unweighted: beside small errors, noise in a binary output would decide everything. Missing
+    targets count as predicted without error.
     """
     n, d = members.min_logvar.shape
     f, capacity = ensemble.input_mean.shape[0], rows.table.shape[0]
@@ -234,10 +210,11 @@ def evaluate(
 
         def one(member: Members) -> tuple[Scalar, Float[Array, " D"]]:
             mean, variance, logits = forward(member, ensemble.activation, batch[:, :f])
+            logits, target = logits + ensemble.base_logits, batch[:, f : f + d]
             if config.variance_weight:
-                variance = jnp.ones_like(variance)
-            losses = row_loss(mean, variance, logits + ensemble.base_logits, batch[:, f:])
-            target = batch[:, f : f + d]
+                losses = cross_entropy(logits, batch[:, f + d :])
+            else:
+                losses = row_loss(mean, variance, logits, batch[:, f:])
             errors = jnp.where(jnp.isnan(target), 0.0, jnp.square(mean - target))
             # Selected, not multiplied, because padding may contain NaN.
             return (
@@ -249,7 +226,10 @@ def evaluate(
 
     n_chunks = (n_holdout + chunk - 1) // chunk
     loss, mse = lax.fori_loop(0, n_chunks, add, (jnp.zeros(n), jnp.zeros((n, d))))
-    return loss / n_holdout, mse / n_holdout
+    loss, mse = loss / n_holdout, mse / n_holdout
+    if config.variance_weight:
+        loss = loss + jnp.log(mse + math.exp(config.min_logvar)).mean(axis=-1)
+    return loss, mse
 
 
 def fit(
