@@ -86,7 +86,7 @@ def test_a_users_environment(tmp_path, call):
     make_env = lambda n: adapt(Drift, cost="cost", num_envs=n)
     run = untrained_run(tmp_path / "run", make_env)
     result = surefoot.diagnose(run, episodes=2, make_env=make_env)
-    assert result["outputs"] == ["observation 0", "reward", "cost"]
+    assert result["outputs"] == ["observation 0", "reward", "reward at the end", "cost"]
     assert result["binary_outputs"] == ["any cost", "end"]
     chance, end = result["binary"]["real_rate"]
     assert chance > 0.9 and end == 0.0

@@ -439,7 +439,7 @@ def test_variance_weight_learns_what_the_likelihood_neglects():
     far = x[:, 0] > 1
     y = np.where(far, 3 * np.sin(6 * x[:, 0]), 0.0)
     config = EnsembleConfig(
-        members=2, elites=2, hidden=(64, 64), max_steps=3000, patience=30, learning_rate=3e-3
+        members=2, elites=2, hidden=(64, 64), max_steps=1500, patience=30, learning_rate=3e-3
     )
     errors = {}
     for weight in (0.0, 1.0):

@@ -20,6 +20,7 @@ TURN = 1.05 * np.array([[np.cos(0.4), np.sin(0.4)], [-np.sin(0.4), np.cos(0.4)]]
 PUSH = np.array([0.3, -0.2])
 REWARD, COST = np.array([0.7, -0.4, 0.5]), np.array([[0.1, 0.2], [0.0, 1.0], [-0.5, 0.3]])
 END = 1.5  # an episode ends with the step that starts beyond it
+FINAL = -20.0  # factor on the reward of that step
 GAIN = np.array([0.8, -0.6])
 STARTS = np.array([[1.0, 0.2], [-0.5, 0.4], [0.1, -0.9], [1.2, 1.0], [0.0, 0.0], [-1.1, -0.3]])
 HORIZON = 12
@@ -27,18 +28,20 @@ HORIZON = 12
 
 def perfect_model(rewards=(1.0,), std=0.0, elites=None):
     """One member per entry of `rewards`, the true system but for this factor on the reward."""
-    # State and action to: change of state, reward, two costs, whether there are any, end.
-    matrix = np.zeros((3, 8))
+    # State and action to: change of state, reward, reward at the end, two costs, whether there are
+    # any, end.
+    matrix = np.zeros((3, 9))
     matrix[:2, :2] = TURN - np.eye(2)
     matrix[2, :2] = PUSH
-    matrix[:, 3:5] = COST
-    matrix[0, 7] = 1e5  # a logit so steep that the end is certain, or certain not to be
+    matrix[:, 4:6] = COST
+    matrix[0, 8] = 1e5  # a logit so steep that the end is certain, or certain not to be
     matrices = np.stack([matrix] * len(rewards))
     matrices[:, :, 2] = np.asarray(rewards)[:, None] * REWARD
-    offsets = np.zeros((len(rewards), 8))
-    offsets[:, 5:7] = 1e5  # every step costs; a negative amount is none
-    offsets[:, 7] = -1e5 * END
-    return linear_ensemble(matrices, offsets, gaussian=5, std=std, elites=elites)
+    matrices[:, :, 3] = FINAL * matrices[:, :, 2]
+    offsets = np.zeros((len(rewards), 9))
+    offsets[:, 6:8] = 1e5  # every step costs; a negative amount is none
+    offsets[:, 8] = -1e5 * END
+    return linear_ensemble(matrices, offsets, gaussian=6, std=std, elites=elites)
 
 
 TASK_MODEL = BlackBox(2, cost_names=("a", "b"))
@@ -62,10 +65,10 @@ def truth(left=(HORIZON,) * 6):
     for i, s in enumerate(STARTS):
         for _ in range(min(left[i], HORIZON)):
             x = np.append(s, np.clip(s @ GAIN, -0.5, 0.5))
-            reward[i] += x @ REWARD
+            over = s[0] > END
+            reward[i] += x @ REWARD * (FINAL if over else 1.0)
             cost[i] += np.maximum(x @ COST, 0.0)
             length[i] += 1
-            over = s[0] > END
             s = last[i] = s @ TURN + x[2] * PUSH
             if over:
                 break
