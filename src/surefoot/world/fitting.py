@@ -24,7 +24,7 @@ from jaxtyping import Array, Bool, Float, Int, UInt32
 
 from surefoot.core.arrays import Flag, Index, RandomKey, Scalar, choose
 from surefoot.world.ensemble import Ensemble, EnsembleConfig, Members, forward
-from surefoot.world.losses import cross_entropy, row_loss
+from surefoot.world.losses import BINARY_WEIGHT, cross_entropy, row_loss
 
 BOUNDS_PENALTY = 0.01
 """Weight of the distance between the log-variance bounds, which would otherwise drift apart. Bounds
@@ -194,9 +194,9 @@ def evaluate(
 ) -> tuple[Float[Array, " n"], Float[Array, "n D"]]:
     """Hold-out loss of each member, and its squared error per normalised Gaussian output.
 
-    With a `variance_weight` the loss is the mean log of the squared errors plus the cross-entropy,
-    unweighted: beside small errors, noise in a binary output would decide everything. Missing
-    targets count as predicted without error.
+    With a `variance_weight` the loss has the mean log of the squared errors instead of their
+    likelihood. Beside the errors themselves, noise in a binary output would decide everything.
+    Missing targets count as predicted without error.
     """
     n, d = members.min_logvar.shape
     f, capacity = ensemble.input_mean.shape[0], rows.table.shape[0]
@@ -212,7 +212,7 @@ def evaluate(
             mean, variance, logits = forward(member, ensemble.activation, batch[:, :f])
             logits, target = logits + ensemble.base_logits, batch[:, f : f + d]
             if config.variance_weight:
-                losses = cross_entropy(logits, batch[:, f + d :])
+                losses = BINARY_WEIGHT * cross_entropy(logits, batch[:, f + d :])
             else:
                 losses = row_loss(mean, variance, logits, batch[:, f:])
             errors = jnp.where(jnp.isnan(target), 0.0, jnp.square(mean - target))
