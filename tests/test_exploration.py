@@ -1,4 +1,4 @@
-"""Exploration of MBPPO-Lagrangian: lasting noise until a reward is found, and falling noise."""
+"""Exploration of MBPPO-Lagrangian: lasting noise until returns differ, and falling noise."""
 
 from dataclasses import replace
 from types import SimpleNamespace

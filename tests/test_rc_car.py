@@ -171,6 +171,9 @@ def test_cars_do_not_depend_on_each_other():
     together = integrate(state, command, 0.1)
     order = np.random.default_rng(5).permutation(40)
     assert (integrate(state[order], command[order], 0.1) == together[order]).all()
+    others, commands = random_cars(np.random.default_rng(7), 40, 2.0, 10.0)
+    others[17], commands[17] = state[17], command[17]
+    assert (integrate(others, commands, 0.1)[17] == together[17]).all()
     # Another number of cars is another compiled program, which may round otherwise.
     alone = integrate(state[17:18], command[17:18], 0.1)
     np.testing.assert_allclose(alone, together[17:18], rtol=1e-12, atol=1e-13)

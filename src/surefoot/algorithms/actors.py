@@ -28,17 +28,16 @@ def draw_from(
     if greedy:
         same = 0.5 if categorical else 0.0
         noise = np.full((steps, len(rngs), *shape[1:]), same, np.float32)
-    elif correlation is not None:
-        noise = np.stack([rng.standard_normal(shape, np.float32) for rng in rngs], 1)
-        rho = np.outer(correlation, np.arange(1, per_seed + 1) / per_seed)[..., None]
-        for before, after in pairwise(noise):
-            after[:] = rho * before + np.sqrt(1 - rho**2) * after
-        if categorical:
-            noise = np.clip(ndtr(noise.astype(np.float64)), 1e-12, 1 - 1e-12)
-    elif categorical:
+    elif categorical and correlation is None:
         noise = np.stack([rng.uniform(1e-12, 1.0, shape) for rng in rngs], 1)
     else:
         noise = np.stack([rng.standard_normal(shape, np.float32) for rng in rngs], 1)
+        if correlation is not None:
+            rho = np.outer(correlation, np.arange(1, per_seed + 1) / per_seed)[..., None]
+            for before, after in pairwise(noise):
+                after[:] = rho * before + np.sqrt(1 - rho**2) * after
+        if categorical:
+            noise = np.clip(ndtr(noise.astype(np.float64)), 1e-12, 1 - 1e-12)
     return lambda now: policy.sample(now.obs, noise[now.t])
 
 
