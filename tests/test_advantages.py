@@ -47,6 +47,15 @@ def test_an_end_inside_cuts_the_recursion():
     np.testing.assert_allclose(targets[:, 0], [5.0, 13.5, 23.0])
 
 
+def test_a_signal_may_outlast_the_end():
+    """Two equal signals; the last step terminates the first and truncates the second."""
+    both = lambda x: jnp.stack([x, x], -1)
+    over = jnp.stack([LAST, NO], -1)
+    advantages, _ = gae(both(REWARDS), both(VALUES), both(NEXT), over, LAST, 0.5, 0.5)
+    np.testing.assert_allclose(advantages[:, 0, 0], [-1.4375, -9.75, -27.0])
+    np.testing.assert_allclose(advantages[:, 0, 1], [-0.1875, -4.75, -7.0])
+
+
 @pytest.mark.parametrize("kind", ["gae", "return"])
 def test_many_signals_match_a_plain_loop(kind):
     rng = np.random.default_rng(0)

@@ -57,9 +57,10 @@ evaluate = jax.jit(fitting.evaluate, static_argnums=0)
 
 
 @partial(jax.jit, static_argnums=0)
-def train_epoch(config, ensemble, rows, n_steps, key, moments=None):
+def train_epoch(config, ensemble, rows, n_steps, key, moments=None, done=0):
     moments = fitting.OPTIMISER.init(ensemble.members) if moments is None else moments
-    return fitting.train_epoch(config, ensemble, moments, rows, n_steps, key)
+    average = ensemble.members
+    return fitting.train_epoch(config, ensemble, average, moments, rows, done, n_steps, key)
 
 
 def assert_same(a, b, **tolerance):
@@ -154,7 +155,7 @@ def test_missing_targets_do_not_change_the_fit_of_other_outputs():
         moments = None
         for i in range(60):
             key = jax.random.fold_in(jax.random.key(5), i)
-            members, moments, loss = train_epoch(config, ensemble, rows, 1, key, moments)
+            members, _, moments, loss = train_epoch(config, ensemble, rows, 1, key, moments)
             fields = lambda m: (m.weights[0], m.biases[0])
             members = eqx.tree_at(fields, members, first)
             ensemble = eqx.tree_at(lambda e: e.members, ensemble, members)
@@ -232,7 +233,7 @@ def test_first_step_is_adam_with_decay():
         max_logvar=50.0,
     )
     scaled, rows = prepare(config, fresh(config), *data(), 8)
-    members, _, _ = train_epoch(config, scaled, rows, 1, jax.random.key(0))
+    members, *_ = train_epoch(config, scaled, rows, 1, jax.random.key(0))
     before = scaled.members
     for layer, decay in ((0, 0.5), (1, 1.0)):
         step = members.weights[layer] - (1 - 1e-3 * decay) * before.weights[layer]
@@ -241,6 +242,36 @@ def test_first_step_is_adam_with_decay():
         np.testing.assert_allclose(np.abs(step), 1e-3, rtol=2e-2)
     np.testing.assert_allclose(members.max_logvar, 49.999, atol=1e-5)
     np.testing.assert_allclose(members.min_logvar, -49.999, atol=1e-5)
+
+
+def test_the_average_of_the_weights_by_hand():
+    """The mean of the first two steps, then half of each new step."""
+    config = replace(SMALL, averaging=0.5)
+    scaled, rows = prepare(config, fresh(config), *data(), COUNT)
+    after = [train_epoch(config, scaled, rows, n, KEY)[0] for n in (1, 2, 3)]
+    average = train_epoch(config, scaled, rows, 3, KEY)[1]
+    expected = jax.tree.map(lambda a, b, c: 0.25 * a + 0.25 * b + 0.5 * c, *after)
+    assert_same(average, expected, rtol=1e-5, atol=1e-7)
+    assert_same(*train_epoch(SMALL, scaled, rows, 3, KEY)[:2])  # without averaging
+
+
+def test_averaged_weights_predict_better_at_a_large_learning_rate():
+    """Noisy gradients keep the last weights from the optimum; the average of many comes closer."""
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(2048, 3))
+    clean = np.stack([np.sin(2 * x[:, 0]), x[:, 1] * x[:, 2]], -1)
+    y = np.concatenate([clean + rng.normal(size=clean.shape), np.zeros((2048, 1))], -1)
+    x, y = jnp.asarray(x, jnp.float32), jnp.asarray(y, jnp.float32)
+    plain = replace(
+        SMALL, hidden=(32,), learning_rate=2e-2, max_steps=600, max_epochs=100, patience=100
+    )
+    errors = []
+    for averaging in (0.0, 0.99):
+        config = replace(plain, averaging=averaging)
+        fitted, _ = jax.jit(partial(fitting.fit, config))(fresh(config), x, y, 2048, KEY)
+        mean = jax.jit(ens.predict_all)(fitted, x)[0][fitted.elites]
+        errors.append(np.square(np.asarray(mean) - clean).mean())
+    assert errors[1] < 0.6 * errors[0]
 
 
 def test_holdout_rows_never_influence_training(small_fit):
@@ -312,7 +343,7 @@ def test_early_stopping_keeps_the_best_weights():
     n_steps = -(-int(rows.n_train) // 32)
     for i in range(int(metrics.epochs)):
         epoch_key = jax.random.fold_in(key, i)
-        members, moments, _ = train_epoch(config, current, rows, n_steps, epoch_key, moments)
+        members, _, moments, _ = train_epoch(config, current, rows, n_steps, epoch_key, moments)
         current = eqx.tree_at(lambda e: e.members, current, members)
         history.append(evaluate(config, current, members, rows)[0])
     history = np.stack(history)

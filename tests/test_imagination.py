@@ -1,5 +1,7 @@
 """Imagined rollouts under models set by hand, against plain loops."""
 
+import dataclasses
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -139,6 +141,19 @@ def test_rollouts_that_restart_begin_again_at_other_states():
                 action = np.clip(s @ GAIN, -0.5, 0.5)
                 np.testing.assert_allclose(after, s @ TURN + action * PUSH, atol=1e-5)
     assert len(starts) > 1
+
+
+def test_noise_scales_what_is_drawn():
+    """The first step of the same draws: half the noise is half the distance from the mean."""
+    key = jax.random.key(4)
+    after = {}
+    for noise in (0.0, 0.5, 1.0):
+        ensemble = dataclasses.replace(perfect_model(std=0.3), noise=noise)
+        after[noise] = np.asarray(roll(ensemble, key)[0].obs[1])
+    np.testing.assert_allclose(after[0.0], roll(perfect_model(), key)[0].obs[1], atol=1e-6)
+    drawn = after[1.0] - after[0.0]
+    assert np.abs(drawn).max() > 0.2
+    np.testing.assert_allclose(after[0.5] - after[0.0], 0.5 * drawn, atol=1e-6)
 
 
 def test_the_same_key_brings_the_same_luck():

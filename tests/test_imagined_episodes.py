@@ -109,7 +109,8 @@ def passes(config, problem, ensemble, count, past_states=((0.0,),), reach=10**6)
     key = jax.random.key(0)
     state = eqx.tree_at(lambda s: s.ensemble, mbppo.init(config, problem, key), ensemble)
     past = Past(jnp.zeros((1, 1)), jnp.array(past_states), jnp.int32(len(past_states)))
-    real = RealBatch(jnp.ones(1), jnp.zeros(1), jnp.array(False), None)
+    actor = state.learner.actor
+    real = RealBatch(jnp.ones(1), jnp.zeros(1), jnp.array(False), actor, None)
     step = jax.jit(partial(mbppo.practise, config, problem))
     with patch.object(ppo, "update", lambda config, learner, *_: (learner, {})):
         for i in range(count):

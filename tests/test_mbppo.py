@@ -140,7 +140,7 @@ def test_real_segments_never_run_over_the_end_of_an_episode():
     problem = Problem((0,), width, 12, 2, ActionSpec(2), ("cost",))
     seen = episode_statistics(problem, experience)
     rising = np.zeros(1, bool)
-    real = real_batch(config, problem, experience, seen, rising, 0)
+    real = real_batch(config, problem, experience, seen, rising, 0, actor=None)
     np.testing.assert_allclose(real.cost, [[3.0]])
     assert (real.segments.weight == 1).all()
     segments = real.segments.obs[0]

@@ -10,7 +10,7 @@ from jax.flatten_util import ravel_pytree
 from surefoot.core.spaces import ActionSpec
 from surefoot.learn import multiplier, ppo
 from surefoot.learn.actor_critic import Batch, prepare
-from surefoot.learn.multiplier import BALANCE_RANGE, MultiplierConfig, Scales
+from surefoot.learn.multiplier import LEAST_BALANCE, MOST_BALANCE, MultiplierConfig, Scales
 from surefoot.learn.ppo import PPOConfig
 
 LIMIT = jnp.array([10.0, 2.0])
@@ -151,20 +151,28 @@ def test_log_pi_stands_still_where_lambda_has_no_effect(end, beyond, outwards, m
     """The integral alone, just within or beyond an end of the range, driven out or back."""
     config = MultiplierConfig(kind="log-pi", initial=1.0, proportional_gain=0.0)
     sign = 2 * end - 1
-    deviation = BALANCE_RANGE[end] * np.exp(0.01 * sign * (1 if beyond else -1))
+    deviation = (LEAST_BALANCE, MOST_BALANCE)[end] * np.exp(0.01 * sign * (1 if beyond else -1))
     direction = sign * (1 if outwards else -1)
     state = multiplier.update(
         config, multiplier.init(config, 1), jnp.ones(1), jnp.ones(1), scales(1)
     )
     cost = jnp.array([np.exp(0.5 * direction)])
-    state = multiplier.update(config, state, cost, jnp.ones(1), scales(1, costs=deviation))
+    # The reward's advantages are so large that a typical deviation of the costs is not.
+    state = multiplier.update(config, state, cost, jnp.ones(1), scales(1, 1e6, deviation))
     expected = np.exp(0.01 * 0.5 * direction) if moves else 1.0  # lambda began at 1
     assert float(multiplier.value(config, state)[0]) == pytest.approx(expected, rel=1e-5)
 
 
+def test_log_pi_does_not_wind_down_while_nothing_costs():
+    """A policy that does nothing has cost advantages of 0, a typical deviation is .125."""
+    values = run(LOG, jnp.zeros((300, 1)), jnp.ones(1), scales(1, 1.0, 1e-8))[:, 0]
+    integral = values[-1] / np.exp(-1.5 * 0.3)
+    assert 0.9 * LEAST_BALANCE < integral * 0.125 < LEAST_BALANCE
+
+
 def test_log_pi_does_not_wind_up():
     """A hundred passes far above the limit, then far below: lambda answers within a few passes."""
-    most = BALANCE_RANGE[1]
+    most = MOST_BALANCE
     values = run(LOG, jnp.array([[50.0]] * 100 + [[0.0]] * 8), jnp.ones(1))[:, 0]
     assert most < values[99] < most * np.exp(1.5 * (0.1 + 0.3))
     # The integral falls by .15, and the proportional part turns from .45 to -.45.

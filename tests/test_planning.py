@@ -247,7 +247,7 @@ def test_a_film_shows_what_is_evaluated(run, monkeypatch, how):
     small = PlannerConfig(samples=4, particles=1, iterations=2, fewest_safe=1, horizon=2)
     monkeypatch.setattr(film, "frames_of", frames_of)
     monkeypatch.setattr(film, "save_clip", lambda frames, *_, **__: list(frames))
-    monkeypatch.setattr(use_evaluate, "default_planner_of", lambda info: small)
+    monkeypatch.setattr(use_evaluate, "default_planner", lambda *_: small)
     film.film(run, "x.gif", 1, seed=7, plan=how)
     found = surefoot.evaluate(run, 1, 7, plan=how, planner=small)
     first, second = (row["reward"] for row in found["seeds"])

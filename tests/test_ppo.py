@@ -194,6 +194,66 @@ def test_last_observations_are_enough_without_ends_inside():
     np.testing.assert_allclose(targets[0, :, 1], advantage + values[0], atol=1e-4)
 
 
+def test_a_fall_saves_no_endless_cost():
+    """A robot falls in the middle of a batch. The value after it counts for costs, not for rewards.
+
+    The critics are constant: 7 for the reward, 5 for the cost. Reward and cost are 1 per step.
+    """
+    learner, batch = make(SMALL, steps=3, envs=1)
+    network = learner.critics.network
+    last = lambda n: (n.weights[-1], n.biases[-1])
+    weight, bias = last(network)
+    constant = eqx.tree_at(last, network, (0 * weight, jnp.array([[7.0], [5.0]])))
+    assert constant.biases[-1].shape == bias.shape
+    learner = eqx.tree_at(lambda s: s.critics.network, learner, constant)
+    falls = jnp.array([[False], [True], [False]])
+    batch = dataclasses.replace(
+        batch, reward=jnp.ones((3, 1)), cost=jnp.ones((3, 1, 1)), terminated=falls, ended=falls
+    )
+    for endless in (False, True):
+        config = dataclasses.replace(SMALL, gamma=0.5, gae_lambda=0.0, endless_costs=endless)
+        rows, _ = prepare(config, learner, batch)
+        np.testing.assert_allclose(rows.targets[:, 0], [4.5, 1.0, 4.5], rtol=1e-6)
+        np.testing.assert_allclose(rows.targets[:, 1], [3.5, 3.5 if endless else 1.0, 3.5])
+
+
+def test_a_trust_region_holds_the_policy():
+    """Actions of 1 are rewarded. Without a bound the mean moves there, with one as far as it may.
+
+    With a standard deviation s that hardly changes, a mean of m has a KL divergence of
+    m^2 / (2 s^2) from one of 0.
+    """
+    config = dataclasses.replace(
+        SMALL, epochs=30, actor_learning_rate=3e-3, initial_log_std=-1.0, minimum_log_std=-1.0
+    )
+    centre, _ = make(config)
+    zero = jax.tree.map(jnp.zeros_like, centre.actor.network)
+    centre = eqx.tree_at(lambda s: s.actor.network, centre, zero)
+
+    def trained(radius):
+        learner, shifts = centre, []
+        region = None if radius is None else ppo.TrustRegion(centre.actor, radius)
+        for i in range(60):
+            _, batch = make(config, seed=i, steps=20)
+            batch = dataclasses.replace(batch, action=learner.sample(batch.obs, jax.random.key(i)))
+            reward = -jnp.square(batch.action - 1.0).sum(-1)
+            batch = dataclasses.replace(batch, reward=reward)
+            rows, _ = prepare(config, learner, batch)
+            learner, metrics = improve(
+                config, learner, rows, jnp.zeros(1), jax.random.key(i), region=region
+            )
+            shifts.append(float(metrics.get("shift", jnp.nan)))
+        obs = jax.random.normal(jax.random.key(99), (500, 3))
+        return np.asarray(learner.mode(obs)), shifts
+
+    free, shifts = trained(None)
+    np.testing.assert_allclose(free.mean(0), 1.0, atol=0.1)
+    assert np.isnan(shifts).all()
+    held, shifts = trained(0.5)
+    divergence = np.square(held).sum(1).mean() / (2 * np.exp(-2.0))
+    assert divergence == pytest.approx(shifts[-1], abs=0.1) == pytest.approx(0.55, abs=0.15)
+
+
 def test_rows_of_weight_zero_teach_nothing():
     learner, batch = make(SMALL)
     weight = jnp.ones((5, 4)).at[:, 1].set(0.0)

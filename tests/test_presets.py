@@ -85,8 +85,8 @@ def test_the_default_preset_of_mbppo(task, device):
         (Shape(4, 2, 500), 30_000, 2),
         (Shape(4, 2, 200), 12_000, 5),
         (Shape(1, 1, 20), 10_000, 10),  # short episodes: ten of them, and a least number of steps
-        (Shape(17, 6, 1000), 100_000, 2),
-        (Shape(17, 6, 5000), 100_000, 2),
+        (Shape(17, 6, 1000), 100_000, 1),
+        (Shape(17, 6, 5000), 100_000, 1),
     ],
 )
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
@@ -95,14 +95,18 @@ def test_the_preset_of_mbppo_follows_an_unknown_environments_shape(shape, steps,
     assert (c.model, c.steps, c.episodes) == ("black-box", steps, episodes)
     assert c.ppo.normalise_observations and c.adapt_practice and c.ensemble.variance_weight == 0.5
     assert c.ppo.gamma == pytest.approx(max(0.99, 1 - 3 / shape.episode_steps))
-    # On a CPU, a large environment gets a larger model and less practice on it.
+    # On a CPU, a large environment gets a larger model.
     large = shape.observation_size > 4
     assert (c.replay_share, c.early_log_std) == (0.5, -1.0 if large else None)
     lasting = 0.0 if large else max(0.0, 1 - 50 / shape.episode_steps)
     assert c.noise_correlation == pytest.approx(lasting)
     assert (c.ensemble.hidden == (200, 200, 200)) == (large and device == "cpu")
-    passes = {"cpu": (100, 40), "gpu": (300, 200)}
+    passes = {"cpu": (100, 80), "gpu": (300, 150)}
     assert c.passes == passes[device][large]
+    # Its rollouts are short, and practice stays near the policy of the real episodes.
+    assert (c.horizon, c.trust_radius) == ((25, 1.0) if large else (80, None))
+    assert (c.ensemble.noise, c.ppo.endless_costs) == ((0.5, True) if large else (1.0, False))
+    assert c.multiplier.proportional_gain == (1.0 if large else 0.3)
     assert preset("mbppo-lagrangian", OWN, device, "paper", shape) == MBPPOConfig(model="black-box")
 
 

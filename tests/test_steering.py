@@ -13,6 +13,7 @@ from surefoot.benchmark import planner as benchmark_planner
 from surefoot.core.spaces import ActionSpec
 from surefoot.envs.navigation.goal_model import SHOWN_DISTANCE, goal_model
 from surefoot.envs.navigation.goal_rules import GoalConfig
+from surefoot.envs.task import find_task
 from surefoot.world import planner
 from surefoot.world.black_box import BlackBox
 from surefoot.world.imagination import LearnedWorld
@@ -106,8 +107,9 @@ def test_the_goal_is_shown_elsewhere_and_nothing_else_changes():
 def test_a_quadruped_is_steered_by_default(call, monkeypatch):
     monkeypatch.setattr(benchmark_planner, "fastest", lambda plan: plan() and 0.5)
     for known in (True, False):
-        assert default_planner("DoggoGoal", known).kind == "steer"
-        assert default_planner("PointGoal", known).kind == "cem"
+        for name in ("DoggoGoal", "DoggoGoal1", "AntGoal2"):
+            assert default_planner(find_task(name), known).kind == "steer"
+        assert default_planner(find_task("PointGoal"), known).kind == "cem"
     code, out, _ = call("benchmark", "planner", "--task", "DoggoGoal", "--num-envs", "1", "--json")
     (row,) = json.loads(out)
     assert code == 0 and row["plans_per_second"] == 2 and row["planner"]["directions"] == 16

@@ -98,6 +98,8 @@ class Algorithm(Generic[C]):
     presets: Mapping[str, Preset] = field(default_factory=lambda: {"default": Preset()})
     uses_model: bool = False
     """Whether it learns a model; its config then has `model`, otherwise `observation`."""
+    filter: str | None = None
+    """The field of its config that has the planner of a safety filter, if it has one."""
     acts: Callable[[C], Mode | None] = lambda config: None
     """How it plans real steps, so that its policy alone is not what was trained; None if it does
     not."""
@@ -123,6 +125,8 @@ class Algorithm(Generic[C]):
         if shape is not None:
             overrides |= self.presets[name].black_box(shape, device)
         if name == "default":
+            if self.filter is not None:
+                overrides |= {f"{self.filter}.{key}": x for key, x in task.filter.items()}
             overrides |= task.presets.get(self.name, {})
         config = changed(self.config(), overrides)
         if self.uses_model and self.sees(config) not in task.models:

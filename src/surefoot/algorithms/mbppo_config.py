@@ -83,6 +83,9 @@ class MBPPOConfig:
     adapt_practice: bool = False
     """After epochs in which imagined and real reward or cost disagreed, learn only from steps near
     real states: short rollouts from past ones, and the first steps of the others."""
+    trust_radius: Positive | None = None
+    """Bound on the mean KL divergence of practice from the policy of the last real episodes. The
+    model knows the states that this policy meets best. None: no bound."""
     pr_threshold: Ratio = 0.66
     """Practice continues while this share of the elites agrees that it helps."""
     pr_rollouts: Count = 64
@@ -168,7 +171,6 @@ DOGGO = {
     "ppo.minimum_log_std": -1.0,
     "ensemble.hidden": (200, 200, 200, 200),
     "ensemble.max_steps": 3000,
-    **{f"filter.{name}": x for name, x in planning.STEER.items()},
 }
 DOGGO_CPU = {"rollouts": 768, "passes": 60}
 DOGGO_GPU = {"rollouts": 1536, "passes": 100}
@@ -180,9 +182,13 @@ def fit_to(shape: Shape, device: str) -> Overrides:
     common = {
         "model": BLACK_BOX,
         # Few real steps per epoch: new data matter more than more practice.
-        "episodes": min(10, max(2, round((1_000 if small else 2_000) / steps))),
+        "episodes": min(10, max(2 if small else 1, round(1_000 / steps))),
         # Some outputs hardly change, and would otherwise outweigh those that matter.
         "ensemble.variance_weight": 0.5,
+        # As accurate after half of the steps. Averages follow late, so the fit waits for them.
+        "ensemble.averaging": 0.99,
+        "ensemble.learning_rate": 3e-3,
+        "ensemble.patience": 20,
         # All of the multiplier: a task's own rule has other gains.
         "multiplier.kind": "log-pi",
         "multiplier.initial": 0.5,
@@ -202,8 +208,18 @@ def fit_to(shape: Shape, device: str) -> Overrides:
     if small:
         # Lasting pushes find a distant goal. With many joints they only make a robot fall.
         return {**common, "noise_correlation": max(0.0, 1 - 50 / steps)}
+    # Short rollouts from many real states, by a policy near the one that met them: the model is
+    # exploited elsewhere. Its full noise makes robots fall that do not fall in reality.
     # Exploration comes first and precision last.
     large = {
+        "horizon": 25,
+        "trust_radius": 1.0,
+        "ensemble.noise": 0.5,
+        "ppo.endless_costs": True,
+        "multiplier.initial": 0.25,
+        # Lambda must fall as fast as it rises, or the reward is lost to an old violation.
+        "multiplier.proportional_gain": 1.0,
+        "multiplier.integral_gain": 0.003,
         "final_rate": 0.3,
         "early_log_std": -1.0,
         "ppo.minimum_log_std": -2.5,
@@ -211,14 +227,16 @@ def fit_to(shape: Shape, device: str) -> Overrides:
     if device == "cpu":
         # A small model is exploited. A large one is slow, so it is practised on less.
         return common | large | {
-            "passes": 40,
-            "multiplier.integral_gain": 0.02,
+            "passes": 80,
+            "rollouts": 432,
+            "ppo.minibatches": 16,
             "ensemble.hidden": (200, 200, 200),
-            "ensemble.max_steps": 2000,
+            "ensemble.max_steps": 750,
         }  # fmt: skip
     return common | large | {
-        "passes": 200,
-        "rollouts": 1020,
+        "passes": 150,
+        "rollouts": 3060,
+        "ensemble.max_steps": 1000,
         "ppo.actor_learning_rate": 1e-3,
         "ppo.critic_learning_rate": 2e-3,
         "ppo.epochs": 2,
@@ -299,7 +317,6 @@ DEFAULT = Preset(
             "episodes": 3,
             "carry": 0.0,
             "horizon": 100,
-            **{f"filter.{name}": x for name, x in planning.TASKS["RCCar"].items()},
         },
     },
     tasks_on={

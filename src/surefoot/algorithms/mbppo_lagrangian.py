@@ -31,6 +31,7 @@ from surefoot.core.arrays import Flag, Index, Metrics, RandomKey, Scalar, Tree, 
 from surefoot.learn import multiplier, ppo
 from surefoot.learn.actor_critic import Batch, Learner, observe, prepare, rescaled
 from surefoot.learn.multiplier import NO_MULTIPLIER
+from surefoot.learn.networks import Actor
 from surefoot.world import trust
 from surefoot.world.ensemble import Ensemble
 from surefoot.world.imagination import Rollout, imagine, last_steps
@@ -56,6 +57,8 @@ class RealBatch(eqx.Module):
     """Its standard error."""
     rising: Flag
     """Whether the mean reward is well above that of all earlier batches."""
+    actor: Actor
+    """The policy that took it."""
     segments: Batch | None
     """Segments as long as rollouts, for the first pass of an epoch; of weight 0 if none fits."""
 
@@ -177,8 +180,11 @@ def practise(
     if floor is not None and least is not None and config.constrained:
         # Noise that breaks a limit may fall at once.
         floor = jnp.where(jnp.any(estimate > limit) & ~waiting, least, floor)
+    region = None
+    if config.trust_radius is not None:
+        region = ppo.TrustRegion(real.actor, config.trust_radius)
     # Lines 9 and 11 to 15: K steps on the policy and the critics.
-    learner, metrics = ppo.update(config.ppo, old, rows, lam, update_key, pace.rate, floor)
+    learner, metrics = ppo.update(config.ppo, old, rows, lam, update_key, pace.rate, floor, region)
     if not problem.task_model.takes_observations:
         learner = observe(learner, batch)
     # Lines 16 and 5: is the policy better in enough of the elites? If not, undo its update.
@@ -192,6 +198,7 @@ def practise(
         "imagined_cost": cost,
         "waiting": waiting.astype(jnp.float32),
         "performance_ratio": pr,
+        "shift": metrics.get("shift", jnp.array(jnp.nan)),
     }
     if costs is not None:
         metrics["imagined_within"] = costs.within(limit)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 import jax
@@ -112,8 +113,9 @@ class MBPPOTrainer:
             rising = trust.well_above(reward, best)
             self._best_reward = np.fmax(reward, best)
             self._real = real_batch(
-                config, self.problem, experience, self._episodes, rising, number
-            )
+                config, self.problem, experience, self._episodes, rising, number,
+                self.state.learner.actor,
+            )  # fmt: skip
             pace = mbppo.pace(config, number / max(1, self._epochs - 1))
             if self._compiled is None:  # compile a pass while the model fits
                 self._compiled = _compile_aside(
@@ -123,6 +125,8 @@ class MBPPOTrainer:
             self.state, self._fitted = self._data.fit(self.state)
             if config.ppo.normalise_observations:
                 self.state = self._scale(self.state)
+                # The same policy, for observations of this scale.
+                self._real = replace(self._real, actor=self.state.learner.actor)
         with phases("practise"):
             self._practise(self._compiled.result(), past, pace)
 
@@ -199,6 +203,7 @@ class MBPPOTrainer:
             "passes": self._passes,
             "reach": reach,
             "performance_ratio": last["performance_ratio"],
+            "shift": last["shift"],
             "kl": last["kl"],
             "actor_steps": last["actor_steps"],
             "entropy": last["entropy"],
@@ -319,6 +324,7 @@ ALGORITHM = Algorithm(
     environments=lambda config, episode_steps: config.episodes,
     presets={"default": DEFAULT, "paper": Preset()},
     uses_model=True,
+    filter="filter",
     keeps_limit=lambda config: config.constrained,
     columns={
         "imagined": _imagined,

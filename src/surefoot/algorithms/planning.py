@@ -1,19 +1,19 @@
 """Actors that plan with a learned model: look-ahead, and a safety filter around a policy."""
 
 import time
-from dataclasses import replace
 from typing import NamedTuple, get_args
 
 import jax
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key
 
-from surefoot.algorithms.algorithm import Mode, Overrides
+from surefoot.algorithms.algorithm import Mode
 from surefoot.algorithms.collect import Actor, Now
 from surefoot.algorithms.seeds import over_seeds
 from surefoot.algorithms.trainer import Planning, Problem
 from surefoot.core.arrays import RandomKey, Tree
-from surefoot.core.config import check_choice, to_dict
+from surefoot.core.config import changed, check_choice, to_dict
+from surefoot.envs.task import Task
 from surefoot.world import planner
 from surefoot.world.ensemble import Ensemble
 from surefoot.world.imagination import LearnedWorld, Policy
@@ -27,19 +27,12 @@ DEFAULT = PlannerConfig(kind="cem", horizon=6, hold=5, samples=60, iterations=4,
 settings, plans are little more than the mean of the safe ones."""
 LEARNED_COST_THRESHOLD = 0.2
 """Costs that are learned are never exactly 0."""
-TASKS: dict[str, Overrides] = {"RCCar": {"horizon": 5, "hold": 3}}
-"""Overrides by task: a drifting car needs shorter plans with finer steering."""
 
 
-STEER = {"kind": "steer", "horizon": 20, "hold": 1}
-STEERED: dict[str, Overrides] = {"DoggoGoal": STEER, "DoggoGoalOpenAI": STEER}
-"""Tasks whose robots have too many actions to search; the model must be `ego`."""
-
-
-def default_planner(task: str, known_cost: bool) -> PlannerConfig:
+def default_planner(task: Task | None = None, known_cost: bool = True) -> PlannerConfig:
     """The planner of a run whose algorithm does not plan."""
     threshold = 0.0 if known_cost else LEARNED_COST_THRESHOLD
-    return replace(DEFAULT, cost_threshold=threshold, **TASKS.get(task, STEERED.get(task, {})))
+    return changed(DEFAULT, {"cost_threshold": threshold, **(task.filter if task else {})})
 
 
 Learned = tuple[Ensemble, Tree]

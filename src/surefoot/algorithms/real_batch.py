@@ -13,6 +13,7 @@ from surefoot.algorithms.mbppo_lagrangian import RealBatch
 from surefoot.algorithms.trainer import Problem
 from surefoot.core.arrays import Tree
 from surefoot.learn.actor_critic import Batch
+from surefoot.learn.networks import Actor
 
 
 class EpisodeStatistics(NamedTuple):
@@ -50,8 +51,9 @@ def real_batch(
     seen: EpisodeStatistics,
     rising: Bool[np.ndarray, " S"],
     number: int,
+    actor: Actor,
 ) -> RealBatch:
-    """The real batch of epoch `number`, of all seeds."""
+    """The real batch of epoch `number`, of all seeds, taken by the policies `actor`."""
     width = round(config.real_share * config.rollouts)
     length = mbppo.horizon(config, problem)
     segments = None
@@ -61,7 +63,7 @@ def real_batch(
             for s, seed in enumerate(experience.seeds)
         ]
         segments = jax.tree.map(lambda *x: np.stack(x), *parts)
-    return RealBatch(seen.cost, seen.cost_error, rising, segments)  # type: ignore[arg-type]
+    return RealBatch(seen.cost, seen.cost_error, rising, actor, segments)  # type: ignore[arg-type]
 
 
 def _segments(

@@ -247,7 +247,6 @@ DEFAULT = Preset(
             # Plans reach far enough. SAC's values mislead: the planner never does what SAC's policy
             # would, so nothing corrects the values of such actions.
             "planner.value_weight": 0.0,
-            **{f"planner.{name}": x for name, x in planning.TASKS.get(task, {}).items()},
         }
         for task in KNOWN_COST
     },

@@ -119,7 +119,7 @@ def _planner_of(argv: list[str]) -> "PlannerConfig":
     with suppress(ValueError, OSError, TypeError, KeyError):  # reported by `evaluate`
         for run in filter(Path.is_dir, map(Path, argv)):
             return planner_of(run)
-    return default_planner("", True)
+    return default_planner()
 
 
 def full_plan_option(argv: list[str]) -> list[str]:

@@ -47,6 +47,8 @@ BUILTIN = {
     },
 }
 """Built-in tasks: the attribute that holds each, loaded on first use."""
+STEER = {"kind": "steer", "horizon": 20, "hold": 1}
+"""The filter of robots with too many actions to search: the policy is shown goals elsewhere."""
 GYMNASIUM_ID = re.compile(r"^([\w.]+:)?([\w\-]+/)?[\w\-.]+-v\d+$")
 
 
@@ -76,6 +78,8 @@ class Task:
     """Episodes may terminate, so the black box learns that too."""
     presets: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """Overrides of an algorithm's default settings, by the algorithm's name, with dotted names."""
+    filter: Mapping[str, object] = field(default_factory=dict)
+    """Overrides of the default planner of a safety filter."""
     reference: str | None = None
     """What `find_task` takes to make this task again; None if only Python can."""
 

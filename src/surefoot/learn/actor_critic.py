@@ -51,6 +51,7 @@ class ActorCriticConfig:
     max_grad_norm: ClassVar[float | None] = None
     value_targets: ClassVar[TargetKind] = "return"
     scale_costs: ClassVar[bool] = False
+    endless_costs: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check(self)
@@ -139,6 +140,8 @@ class Rows(eqx.Module):
     values: Float[Array, "N signals"]
     targets: Float[Array, "N signals"]
     weight: Float[Array, " N"] | None
+    centre_heads: Float[Array, "N A"] | None = None
+    """Of the policy at the centre of a trust region."""
 
 
 def init(
@@ -225,11 +228,15 @@ def prepare(config: ActorCriticConfig, learner: Learner, batch: Batch) -> tuple[
     if batch.next_obs.shape[0] < steps:
         next_values = jnp.concatenate([values[1:], next_values])
     signals = jnp.concatenate([batch.reward[..., None], batch.cost], -1)
+    terminated = batch.terminated
+    if config.endless_costs:
+        never = jnp.zeros(batch.cost.shape, bool)
+        terminated = jnp.concatenate([terminated[..., None], never], -1)
     advantages, targets = gae(
         signals,
         values,
         next_values,
-        batch.terminated,
+        terminated,
         batch.ended,
         config.gamma,
         config.gae_lambda,

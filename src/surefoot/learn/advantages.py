@@ -15,7 +15,7 @@ def gae(
     rewards: Float[Array, "T B *signals"],
     values: Float[Array, "T B *signals"],
     next_values: Float[Array, "T B *signals"],
-    terminated: Bool[Array, "T B"],
+    terminated: Bool[Array, "T B"] | Bool[Array, "T B *signals"],
     ended: Bool[Array, "T B"],
     gamma: float,
     lam: float,
@@ -24,17 +24,18 @@ def gae(
     """Advantages and value targets of T steps in B environments.
 
     `next_values` are V of the observation after each step: of the final one where an episode ended,
-    not of the first one of the next episode. They are ignored where `terminated`; a truncated
-    episode (`ended` but not `terminated`) bootstraps from them. `ended` separates the residuals
-    delta_t = r_t + gamma V(s_{t+1}) - V(s_t) of different episodes.
+    not of the first one of the next episode. They are ignored where `terminated`, which may differ
+    by signal; a truncated episode (`ended` but not `terminated`) bootstraps from them. `ended`
+    separates the residuals delta_t = r_t + gamma V(s_{t+1}) - V(s_t) of different episodes.
 
     Value targets are advantage + value ("gae"), or the discounted reward-to-go, bootstrapped where
     the episode or the batch ends ("return").
     """
     check_choice("targets", targets, get_args(TargetKind))
     per_step = (...,) + (None,) * (rewards.ndim - 2)
-    alive = 1.0 - terminated[per_step].astype(rewards.dtype)
-    continues = 1.0 - (terminated | ended)[per_step].astype(rewards.dtype)
+    over = terminated if terminated.ndim == rewards.ndim else terminated[per_step]
+    alive = 1.0 - over.astype(rewards.dtype)
+    continues = 1.0 - (over | ended[per_step]).astype(rewards.dtype)
     delta = rewards + gamma * alive * next_values - values
 
     def discounted_sum(decay: float) -> Float[Array, "T B *signals"]:

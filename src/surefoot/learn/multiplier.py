@@ -26,9 +26,10 @@ TYPICAL_SPREAD = 0.125
 """Log-pi: least deviation of the cost advantages, in units of the limit or, if it is larger, of the
 first cost. Otherwise few first costs would start lambda high."""
 TINY = 1e-6
-BALANCE_RANGE = (0.01, 100.0)
-"""Log-pi: lambda times the deviation of the cost advantages, in deviations of the reward's. Outside
-this range a smaller or larger lambda changes nothing."""
+LEAST_BALANCE, MOST_BALANCE = 0.05, 10.0
+"""Log-pi: bounds of lambda times the deviation of the cost advantages, in deviations of the
+reward's. Outside them a smaller or larger lambda changes little, and would take long to return. The
+lower one takes a typical deviation: a policy that does nothing has no costs to weigh."""
 
 
 @dataclass(frozen=True)
@@ -225,9 +226,9 @@ def _log_pi_update(
     spread = jnp.maximum(scales.costs, TYPICAL_SPREAD * jnp.maximum(unit, cost) / scales.reward)
     start = jnp.log(config.initial / spread)
     integral = jnp.where(memory.started, memory.integral, start)
-    balance = jnp.exp(integral) * scales.costs
-    low, high = BALANCE_RANGE
-    effective = jnp.where(error > 0, balance < high, balance > low)
+    lam = jnp.exp(integral)
+    rises, falls = lam * scales.costs < MOST_BALANCE, lam * spread > LEAST_BALANCE
+    effective = jnp.where(error > 0, rises, falls)
     most = None if config.maximum is None else math.log(config.maximum)
     integral = jnp.clip(integral + rate * config.integral_gain * effective * error, max=most)
     z = jnp.clip(integral + config.proportional_gain * error, max=most)

@@ -7,7 +7,7 @@ Everything here is for one seed; callers `vmap` `init` and `update` over seeds.
 # pyright: reportIncompatibleVariableOverride=false
 
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import equinox as eqx
 import jax
@@ -68,6 +68,20 @@ class PPOConfig(ActorCriticConfig):
     scale_costs: bool = False
     """Divide cost advantages by the standard deviation of the reward advantages. A multiplier is
     then a price in reward per cost. The paper does not."""
+    endless_costs: bool = False
+    """Estimate costs as if a terminated episode went on, so that ending it early saves no cost. A
+    high price would otherwise teach a robot to fall."""
+
+
+class TrustRegion(NamedTuple):
+    """Where updates keep the policy: around `actor`, within a mean KL divergence of `radius`.
+
+    Beyond it, the divergence is subtracted from the objective. Advantages have a deviation of 1, so
+    this outweighs them soon.
+    """
+
+    actor: Actor
+    radius: float
 
 
 def init(
@@ -92,6 +106,7 @@ def update(
     key: RandomKey,
     rate: Rate = 1.0,
     floor: Scalar | None = None,
+    region: TrustRegion | None = None,
 ) -> tuple[Learner, Metrics]:
     """Improve the policy on (J_R - sum lambda_i J_C,i) / (1 + sum lambda_i), and fit the critics.
 
@@ -102,7 +117,7 @@ def update(
     Metrics: those of `improve_policy` and of `fit_critics`.
     """
     actor_key, critic_key = jax.random.split(key)
-    learner, metrics = improve_policy(config, learner, rows, lam, actor_key, rate, floor)
+    learner, metrics = improve_policy(config, learner, rows, lam, actor_key, rate, floor, region)
     learner, critic_metrics = fit_critics(config, learner, rows, critic_key, rate)
     return learner, {**metrics, **critic_metrics}
 
@@ -115,13 +130,17 @@ def improve_policy(
     key: RandomKey,
     rate: Rate = 1.0,
     floor: Scalar | None = None,
+    region: TrustRegion | None = None,
 ) -> tuple[Learner, Metrics]:
     """Take clipped steps on the Lagrangian for up to `epochs` passes, or until `kl_stop`.
 
-    Metrics: `actor_steps` taken; `kl`, `entropy` and `clip_fraction` as last measured.
+    Metrics: `actor_steps` taken; `kl`, `entropy` and `clip_fraction` as last measured, and `shift`,
+    the KL divergence from the centre of the trust region, if there is one.
     """
     old = learner.actor
     assert learner.actor_moments is not None
+    if region is not None:
+        rows = replace(rows, centre_heads=region.actor.heads(rows.obs))
 
     def loss(actor: Actor, rows: Rows) -> tuple[Array, tuple[Array | None, Metrics]]:
         policy = actor(rows.obs)
@@ -135,7 +154,12 @@ def improve_policy(
         # Negated so that a KL of NaN also stops.
         stop = None if config.kl_stop is None else ~(kl <= config.kl_stop)
         clipped = mean((jnp.abs(ratio - 1) > config.clip) * 1.0)
-        return -objective, (stop, {"kl": kl, "entropy": entropy, "clip_fraction": clipped})
+        metrics = {"kl": kl, "entropy": entropy, "clip_fraction": clipped}
+        if region is not None:
+            assert rows.centre_heads is not None
+            metrics["shift"] = mean(region.actor.distribution(rows.centre_heads).kl(policy))
+            objective = objective - jax.nn.relu(metrics["shift"] - region.radius)
+        return -objective, (stop, metrics)
 
     if learner.actor_rate is not None:
         rate = rate * learner.actor_rate

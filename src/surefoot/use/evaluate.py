@@ -13,9 +13,10 @@ from surefoot.algorithms.planning import default_planner
 from surefoot.algorithms.seeds import pick_seeds
 from surefoot.core.config import Count, check_value
 from surefoot.envs.gym.adapted import Cost
+from surefoot.envs.task import TASKS
 from surefoot.runs.acting import EVALUATION_SEED, PLANNED_EPISODES, Acting
 from surefoot.runs.folder import RunFolder, Values
-from surefoot.runs.info import RunInfo, config_of, read_info
+from surefoot.runs.info import config_of, read_info
 from surefoot.runs.known import Known
 from surefoot.runs.setup import MakeEnv, recorded_setup
 from surefoot.use.run import check_which, load_model, load_policies, plan_of
@@ -100,7 +101,8 @@ def acting_in(
     else:
         learned = load_model(run, "plan with", make_env, known, cost)
         setup, policy, planning = learned.setup, learned.policy, learned.planning
-        config = planner or planning.config or default_planner_of(learned.info)
+        usual = default_planner(setup.task, "cost" in learned.info.known)
+        config = planner or planning.config or usual
         planning = planning._replace(config=config)
     if which is not None:
         check_which(run, len(setup.seeds), which)
@@ -111,14 +113,10 @@ def acting_in(
     return Acting(setup, policy, per_seed, seed, deterministic, planning, plan or "look-ahead")
 
 
-def default_planner_of(info: RunInfo) -> PlannerConfig:
-    """The planner for a run whose algorithm has none."""
-    return default_planner(info.task_name, "cost" in info.known)
-
-
 def planner_of(run: Path) -> PlannerConfig:
     """The planner of a run: its own, or the default."""
     info = read_info(RunFolder(run))
     config = config_of(info, run)
     own = getattr(config, "filter" if getattr(config, "careful", False) else "planner", None)
-    return own or default_planner_of(info)
+    tasks = [TASKS[name] for name in (info.task,) if name is not None and name in TASKS]
+    return own or default_planner(*tasks, known_cost="cost" in info.known)

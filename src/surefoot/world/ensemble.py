@@ -54,6 +54,9 @@ class EnsembleConfig:
     """Activation function of the hidden layers."""
     learning_rate: Positive = 1e-3
     """Adam's learning rate."""
+    averaging: Share = 0.0
+    """Weight of the past in the moving average of the weights that a fit returns, such as 0.99; 0
+    returns the weights themselves. It allows a larger learning rate."""
     batch_size: Count = 256
     """Rows per gradient step and member."""
     variance_weight: Fraction = 0.0
@@ -76,6 +79,10 @@ class EnsembleConfig:
     """Lower bound of the log-variance of normalised targets; trained if `variance_weight` is 0."""
     max_logvar: LogVariance = 0.5
     """Upper bound of the log-variance of normalised targets; trained if `variance_weight` is 0."""
+    noise: Fraction = 1.0
+    """Factor on the predicted standard deviations in imagined rollouts. Where an environment is
+    deterministic, they are errors of the model that last; drawn anew in every step, they make
+    robots fall that would not."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -110,6 +117,8 @@ class Ensemble(eqx.Module):
     """Log-odds of the binary targets in the data; the networks' logits are added to them."""
     elites: Int[Array, " elites"]
     activation: str = eqx.field(static=True)
+    noise: float = eqx.field(static=True, default=1.0)
+    """See `EnsembleConfig.noise`."""
 
 
 def init(
@@ -144,6 +153,7 @@ def init(
         base_logits=jnp.zeros(n_binary),
         elites=jnp.arange(config.elites, dtype=jnp.int32),
         activation=config.activation,
+        noise=config.noise,
     )
 
 

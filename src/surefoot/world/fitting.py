@@ -4,6 +4,9 @@ The dataset lies in buffers of a fixed capacity of which the first `count` rows 
 growing data never recompile. A fit warm-starts from the previous weights. Adam's moments start at
 zero, because the loss has changed with the data and the scales.
 
+With `averaging`, a fit returns a moving average of the weights on its way. That removes the noise
+of the last steps as a falling learning rate would, and allows a rate several times as large.
+
 A row's index alone decides whether it is held out. A row once held out is never trained on in a
 later fit, so warm-started weights have never seen the hold-out rows. Row 0 is always held out and
 row 1 is always trained on, so two rows suffice for a fit.
@@ -65,6 +68,8 @@ class Progress(eqx.Module):
     """Carry of the loop over epochs."""
 
     members: Members
+    average: Members
+    """Moving average of `members` over the steps of this fit."""
     moments: optax.OptState
     best: Members
     best_loss: Float[Array, " n"]
@@ -145,14 +150,16 @@ def minibatch_order(key: RandomKey, n: int, capacity: int, n_train: Index) -> UI
 def train_epoch(
     config: EnsembleConfig,
     ensemble: Ensemble,
+    average: Members,
     moments: optax.OptState,
     rows: Rows,
+    done: Index,
     n_steps: Index,
     key: RandomKey,
-) -> tuple[Members, optax.OptState, Float[Array, " n"]]:
-    """Take `n_steps` gradient steps, at most one pass over the training rows.
+) -> tuple[Members, Members, optax.OptState, Float[Array, " n"]]:
+    """Take `n_steps` gradient steps, at most one pass over the training rows, after `done` others.
 
-    Returns the members, Adam's moments and the mean training loss of each member.
+    Returns the members, their moving average, Adam's moments and each member's mean training loss.
     """
     n, f, weight = config.members, ensemble.input_mean.shape[0], config.variance_weight
     order = minibatch_order(key, n, rows.table.shape[0], rows.n_train)
@@ -174,7 +181,7 @@ def train_epoch(
         return loss if weight else loss + BOUNDS_PENALTY * distance.sum()
 
     def step(i: Index, carry: tuple) -> tuple:
-        members, moments, total = carry
+        members, average, moments, total = carry
         # The last minibatch wraps around to the start of the order.
         position = (i * config.batch_size + jnp.arange(config.batch_size)) % n_train
         batch = rows.table[order[:, position]]
@@ -182,11 +189,16 @@ def train_epoch(
         updates, moments = OPTIMISER.update(grads, moments)
         move = lambda p, u, d: p - config.learning_rate * (u + d * p)
         members = jax.tree.map(move, members, updates, decay)
-        return members, moments, total + losses
+        if not config.averaging:
+            return members, members, moments, total + losses
+        # The mean of all steps at first: a constant weight would keep the start for long.
+        past = jnp.minimum(config.averaging, 1 - 1 / (done + i + 1))
+        average = jax.tree.map(lambda a, b: past * a + (1 - past) * b, average, members)
+        return members, average, moments, total + losses
 
-    start = (ensemble.members, moments, jnp.zeros(n))
-    members, moments, total = lax.fori_loop(0, n_steps, step, start)
-    return members, moments, total / jnp.maximum(n_steps, 1)
+    start = (ensemble.members, average, moments, jnp.zeros(n))
+    members, average, moments, total = lax.fori_loop(0, n_steps, step, start)
+    return members, average, moments, total / jnp.maximum(n_steps, 1)
 
 
 def evaluate(
@@ -257,10 +269,11 @@ def fit(
     def epoch(p: Progress) -> Progress:
         n_steps = jnp.minimum(steps_per_epoch, config.max_steps - p.steps)
         current = eqx.tree_at(lambda e: e.members, scaled, p.members)
-        members, moments, train_loss = train_epoch(
-            config, current, p.moments, rows, n_steps, jax.random.fold_in(key, p.epochs)
+        epoch_key = jax.random.fold_in(key, p.epochs)
+        members, average, moments, train_loss = train_epoch(
+            config, current, p.average, p.moments, rows, p.steps, n_steps, epoch_key
         )
-        loss, mse = evaluate(config, scaled, members, rows)
+        loss, mse = evaluate(config, scaled, average, rows)
         # Comparisons with NaN are false, so a diverged member keeps its best weights.
         better = loss < p.best_loss
         reference = p.reference_loss
@@ -268,8 +281,9 @@ def fit(
         gained = loss < reference - config.min_gain * jnp.abs(finite_reference)
         return Progress(
             members=members,
+            average=average,
             moments=moments,
-            best=choose(better, members, p.best),
+            best=choose(better, average, p.best),
             best_loss=jnp.where(better, loss, p.best_loss),
             best_mse=jnp.where(better[:, None], mse, p.best_mse),
             reference_loss=jnp.where(gained, loss, reference),
@@ -284,6 +298,7 @@ def fit(
     zero = jnp.zeros((), jnp.int32)
     start = Progress(
         members=ensemble.members,
+        average=ensemble.members,
         moments=OPTIMISER.init(ensemble.members),  # pyright: ignore[reportArgumentType]
         best=ensemble.members,
         best_loss=first_or_inf,

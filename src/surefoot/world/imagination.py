@@ -254,7 +254,7 @@ def _transition(
             mean, std, logits = predict_elites_shared(ensemble, x, draws.order)
         else:
             mean, std, logits = predict_member_index(ensemble, member, x)
-        drawn = mean + std * draws.normal
+        drawn = mean + ensemble.noise * std * draws.normal
         binary = jnp.stack([jax.nn.sigmoid(logits), draws.uniform], 1)
         return jax.vmap(model.advance, (0, 0, 0, 0, None))(states, encoded, drawn, binary, bounds)
 

@@ -18,7 +18,7 @@ from surefoot.envs.family.env import FamilyEnv
 from surefoot.envs.family.robots import ROBOTS
 from surefoot.envs.family.world import compile_world
 from surefoot.envs.navigation.sensors import read_sensors
-from surefoot.envs.task import FAMILY, FAMILY_ROBOTS, Task
+from surefoot.envs.task import FAMILY, FAMILY_ROBOTS, STEER, Task
 
 if TYPE_CHECKING:
     from surefoot.envs.family.models import FamilyModel
@@ -67,6 +67,7 @@ def __getattr__(name: str) -> Task:
 
 def family_task(name: str, robot: RobotName, task: TaskName, level: int) -> Task:
     """A stock task; its options can change everything else."""
+    legs = robot in ("doggo", "ant")
     every = {name for level in LEVELS[task].values() for name in level}
     levels = {n: {k: getattr(stock(robot, task, n), k) for k in every} for n in LEVELS[task]}
     return Task(
@@ -79,10 +80,11 @@ def family_task(name: str, robot: RobotName, task: TaskName, level: int) -> Task
         observations=OBSERVATIONS,
         models={"ego": _ego},
         presets={
-            "mbppo-lagrangian": MODEL_BASED[task] | (LEGS if robot in ("doggo", "ant") else {}),
+            "mbppo-lagrangian": MODEL_BASED[task] | (LEGS if legs else {}),
             **{name: {f"{field}.normalise_observations": True} for name, field in SCALED.items()},
         },
         terminates=ROBOTS[robot].fall is not None,
+        filter=STEER if legs and task == "goal" else {},
     )
 
 

@@ -1,11 +1,11 @@
 """The Goal tasks: one `Task` value per robot."""
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from surefoot.envs.navigation.goal import OBSERVATIONS, GoalConfig, GoalEnv
 from surefoot.envs.navigation.goal_rules import Observation
-from surefoot.envs.task import Task
+from surefoot.envs.task import STEER, Task
 
 if TYPE_CHECKING:
     from surefoot.envs.navigation.goal_model import EgoGoalModel, PaperGoalModel
@@ -17,7 +17,7 @@ LEVELS = {
 """The stock hazards-only layouts."""
 
 
-def _goal(name: str, robot: str, summary: str) -> Task:
+def _goal(name: str, robot: str, summary: str, **more: Any) -> Task:
     return Task(
         name,
         summary,
@@ -27,6 +27,7 @@ def _goal(name: str, robot: str, summary: str) -> Task:
         cost_limits={"hazards": 18.0},
         observations=OBSERVATIONS,
         models={"ego": partial(_model, name="ego"), "paper": partial(_model, name="paper")},
+        **more,
     )
 
 
@@ -43,7 +44,9 @@ def _model(env: GoalEnv, name: Observation) -> "EgoGoalModel | PaperGoalModel":
 
 POINT_GOAL = _goal("PointGoal", "point", "A point robot drives to goals between 15 hazards.")
 CAR_GOAL = _goal("CarGoal", "car", "A car with two driven wheels drives to goals between hazards.")
-DOGGO_GOAL = _goal("DoggoGoal", "doggo", "safety-gymnasium's quadruped walks to goals.")
+DOGGO_GOAL = _goal(
+    "DoggoGoal", "doggo", "safety-gymnasium's quadruped walks to goals.", filter=STEER
+)
 DOGGO_GOAL_OPENAI = _goal(
-    "DoggoGoalOpenAI", "doggo-openai", "OpenAI safety-gym's quadruped walks to goals."
+    "DoggoGoalOpenAI", "doggo-openai", "OpenAI safety-gym's quadruped walks to goals.", filter=STEER
 )
