@@ -253,3 +253,13 @@ def test_cost_advantages_in_units_of_the_rewards(scaled):
     unit = deviation if scaled else 1.0
     assert float(scales.reward) == pytest.approx(unit, rel=1e-5)
     np.testing.assert_allclose(scales.costs, [np.sqrt(22 / 4) / unit], rtol=1e-5)
+
+
+def test_recent_states_are_drawn_more_often():
+    rows = jnp.arange(1000.0)[:, None]  # 600 of them are filled
+    past = Past(rows[:1], rows, jnp.array(600))
+    for recency, last_quarter in ((1.0, 0.25), (4.0, 1 - 0.75**4)):
+        drawn = mbppo_rollouts.past_records(past, 20_000, recency, jax.random.key(0))[:, 0]
+        assert drawn.min() >= 0 and drawn.max() == 599
+        # Three standard deviations of a share of 20,000 draws are 0.01.
+        assert float((drawn >= 450).mean()) == pytest.approx(last_quarter, abs=0.01)

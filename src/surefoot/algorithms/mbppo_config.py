@@ -22,6 +22,7 @@ from surefoot.world.planner import PlannerConfig
 SMALL = 8
 """Numbers in observation and action up to which a small model suffices."""
 Ratio = Annotated[float, Range(above=0, most=1)]
+AtLeastOne = Annotated[float, Range(least=1)]
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,9 @@ class MBPPOConfig:
     """Share of real rollouts in the first pass of an epoch."""
     replay_share: Share = 0.0
     """Share of the rollouts that start from past real states instead of initial states."""
+    recency: AtLeastOne = 1.0
+    """Preference for recent ones among them: the last quarter of all past states is drawn with
+    probability 1 - 0.75^recency. 1: all alike."""
     noise_correlation: Share = 0.0
     """Largest correlation between the noise of successive actions in the first real epoch, and
     until the return of an episode differs from the others. Lasting noise explores further. 0 draws
@@ -200,19 +204,23 @@ def fit_to(shape: Shape, device: str) -> Overrides:
         "ppo.gamma": max(0.99, 1 - 3 / steps),
         "ppo.normalise_values": True,
         "ppo.adapt_rate": True,
-        "adapt_practice": True,
         # Half of the rollouts start where the data are.
         "replay_share": 0.5,
         "filter.cost_threshold": planning.LEARNED_COST_THRESHOLD,
     }
     if small:
         # Lasting pushes find a distant goal. With many joints they only make a robot fall.
-        return {**common, "noise_correlation": max(0.0, 1 - 50 / steps)}
-    # Short rollouts from many real states, by a policy near the one that met them: the model is
+        return {
+            **common,
+            "adapt_practice": True,
+            "noise_correlation": max(0.0, 1 - 50 / steps),
+        }
+    # Short rollouts from recent real states, by a policy near the one that met them: the model is
     # exploited elsewhere. Its full noise makes robots fall that do not fall in reality.
     # Exploration comes first and precision last.
     large = {
         "horizon": 25,
+        "recency": 4.0,
         "trust_radius": 1.0,
         "ensemble.noise": 0.5,
         "ppo.endless_costs": True,

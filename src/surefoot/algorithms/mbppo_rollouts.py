@@ -44,13 +44,18 @@ def starting_states(
         index = jax.random.randint(fresh_key, (n - old,), 0, past.starts.shape[0])
         fresh = past.starts[index]
     if old:
-        fresh = jnp.concatenate([fresh, past_records(past, old, old_key)])
+        fresh = jnp.concatenate([fresh, past_records(past, old, config.recency, old_key)])
     return problem.task_model.restore(restore_key, fresh)
 
 
-def past_records(past: Past, n: int, key: RandomKey) -> Float[Array, "n R"]:
-    """n past real states, drawn at random."""
-    return past.records[jax.random.randint(key, (n,), 0, past.count)]
+def past_records(past: Past, n: int, recency: float, key: RandomKey) -> Float[Array, "n R"]:
+    """n past real states, drawn at random: all alike if `recency` is 1, otherwise rather late ones.
+
+    The share of draws among the first m of M states is (m / M)^recency.
+    """
+    place = jax.random.uniform(key, (n,)) ** (1 / recency)
+    index = (place * past.count).astype(jnp.int32)
+    return past.records[jnp.minimum(index, past.count - 1)]
 
 
 def next_rollouts(
@@ -109,7 +114,7 @@ def near_data(
     place = jnp.arange(config.rollouts)
     short = (place >= config.rollouts - config.short) & (reach < horizon(config, problem))
     draw_key, restore_key = jax.random.split(key)
-    records = past_records(past, config.short, draw_key)
+    records = past_records(past, config.short, config.recency, draw_key)
     return Restarts(short, problem.task_model.restore(restore_key, records), reach)
 
 
