@@ -227,7 +227,9 @@ def fit_to(shape: Shape, device: str) -> Overrides:
         "multiplier.initial": 0.25,
         # Lambda must fall as fast as it rises, or the reward is lost to an old violation.
         "multiplier.proportional_gain": 1.0,
-        "multiplier.integral_gain": 0.003,
+        "multiplier.integral_gain": 0.005 if device == "cpu" else 0.003,
+        # While the reward still rises, costs rise with it.
+        "beta": 0.5,
         "final_rate": 0.3,
         "early_log_std": -1.0,
         "ppo.minimum_log_std": -2.5,

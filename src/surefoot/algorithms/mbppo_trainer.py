@@ -307,6 +307,12 @@ def _passes(row: Mapping[str, float]) -> str:
     return f"{row['passes']:.0f}" + ("" if share != share else f"  filter {share:.1%}")
 
 
+def _reach(row: Mapping[str, float]) -> str:
+    """Steps from real states that are trusted, and with a trust region how far practice went."""
+    shift = row["shift"]
+    return f"{row['reach']:.0f}" + ("" if shift != shift else f"  shift {shift:.2f}")
+
+
 def _summary(config: MBPPOConfig) -> str:
     model = config.ensemble
     return (
@@ -331,7 +337,7 @@ ALGORITHM = Algorithm(
         "lambda": lambda row: f"{row['lambda']:.3f}{' waits' if row['waiting'] else ''}",
         "model error": "{model_error:.4f}",
         "passes": _passes,
-        "reach": "{reach:.0f}",
+        "reach": _reach,
     },
     acts=lambda config: "filter" if config.careful else None,
     summary=_summary,
