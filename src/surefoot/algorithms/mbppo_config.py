@@ -204,8 +204,8 @@ def fit_to(shape: Shape, device: str) -> Overrides:
         "ppo.gamma": max(0.99, 1 - 3 / steps),
         "ppo.normalise_values": True,
         "ppo.adapt_rate": True,
-        # Half of the rollouts start where the data are.
-        "replay_share": 0.5,
+        # Most rollouts start where the data are.
+        "replay_share": 0.5 if small else 0.7,
         "filter.cost_threshold": planning.LEARNED_COST_THRESHOLD,
     }
     if small:
@@ -221,6 +221,9 @@ def fit_to(shape: Shape, device: str) -> Overrides:
     large = {
         "horizon": 25,
         "recency": 4.0,
+        # A gait that is found under a price stays slow. There is one episode per batch.
+        "learn_first": 8,
+        "ratio_memory": 0.9,
         "trust_radius": 1.0,
         "ensemble.noise": 0.5,
         "ppo.endless_costs": True,

@@ -33,7 +33,10 @@ def episode_statistics(problem: Problem, experience: Experience) -> EpisodeStati
     for s, episodes in enumerate(experience.episodes):
         if len(episodes.cost):
             values = np.concatenate([episodes.reward[:, None], episodes.cost], 1)
-            spread = values.std(0, ddof=1) if len(values) > 1 else np.abs(values[0])
+            if len(values) > 1:
+                spread = values.std(0, ddof=1)
+            else:  # a cost may come from one rare event; a reward rarely does
+                spread = np.abs(values[0]) * np.where(np.arange(values.shape[1]) == 0, 0.5, 1.0)
             rows.append((values.mean(0), spread / np.sqrt(len(values))))
         else:
             step = np.concatenate([experience.reward[s, ..., None], experience.cost[s]], -1)
