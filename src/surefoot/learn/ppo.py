@@ -81,7 +81,7 @@ class TrustRegion(NamedTuple):
     """
 
     actor: Actor
-    radius: float
+    radius: Scalar | float
 
 
 def init(
