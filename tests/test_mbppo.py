@@ -276,23 +276,6 @@ def test_rollouts_are_short_while_the_reward_is_misjudged():
     assert all(row["reward_mismatch"] and not row["cost_mismatch"] for row in rows)
 
 
-def test_the_trust_region_shrinks_while_real_episodes_disappoint():
-    """Far below what was imagined and below the best: the horizon stands for the whole radius."""
-    config = replace(
-        OWN, cost_limit=(60.0,), horizon=20, adapt_practice=True, trust_radius=1.0, steps=10 * STEPS
-    )
-    wrong = misjudging(reward_fn=lambda s, a, t: jnp.float32(100.0))
-    training = in_memory.new_training(config, Drift, known=wrong)
-    best, rows = (1e-6, 1e6, 1e6, -1e6, -1e6), []
-    for reward, epoch in zip(best, loop.epochs(training), strict=True):
-        rows.append(epoch.metrics[0])
-        training.trainer._best_reward = np.float32([reward])
-    # Nothing was promised for the first. The second is below a best of 0, the third and fourth
-    # below the best; then everything is above it.
-    assert [row["reach"] for row in rows] == [20, 14, 10, 7, 9]
-    assert all(row["reward_mismatch"] for row in rows)
-
-
 def test_promises_that_were_not_kept_are_mismatches():
     """A refitted model agrees with the steps it has just seen. What it had imagined for the same
     policy before they were taken shows that practice exploits it."""

@@ -106,7 +106,7 @@ def test_the_preset_of_mbppo_follows_an_unknown_environments_shape(shape, steps,
     assert c.passes == passes[device][large]
     # Its rollouts are short, and practice stays near the policy of the real episodes.
     assert (c.horizon, c.trust_radius) == ((25, 1.0) if large else (80, None))
-    assert c.adapt_practice and c.recency == (4.0 if large else 1.0)
+    assert (c.recency, c.adapt_practice) == ((4.0, False) if large else (1.0, True))
     assert (c.ensemble.noise, c.ppo.endless_costs) == ((0.5, True) if large else (1.0, False))
     assert c.multiplier.proportional_gain == (1.0 if large else 0.3)
     assert preset("mbppo-lagrangian", OWN, device, "paper", shape) == MBPPOConfig(model="black-box")

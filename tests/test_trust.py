@@ -165,12 +165,6 @@ def test_a_reward_rises_quickly_if_it_is_a_tenth_above_the_best():
     assert trust.well_above(reward, best).tolist() == [True, False, True, False, False, True]
 
 
-def test_a_reward_is_a_failure_if_it_is_three_tenths_below_the_best():
-    best = np.array([10.0, 10.0, -10.0, -10.0, np.nan, 0.0])
-    reward = np.array([6.9, 7.1, -13.1, -12.9, 5.0, -0.1])
-    assert trust.well_below(reward, best).tolist() == [True, False, True, False, False, True]
-
-
 def test_rollouts_near_the_data_do_not_count_as_episodes():
     """Two windows of totals 1 and 3; a third rollout, of 100, would spoil an unseen window."""
     counted = totals([1.0, 3.0, 100.0], [True] * 3, [0, 1, trust.NO_WINDOW], 2)

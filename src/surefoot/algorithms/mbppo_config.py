@@ -86,8 +86,7 @@ class MBPPOConfig:
     """What the performance ratio compares; none practises for all passes."""
     adapt_practice: bool = False
     """After epochs in which imagined and real reward or cost disagreed, learn only from steps near
-    real states: short rollouts from past ones, and the first steps of the others. With a trust
-    region: make it smaller instead, after real episodes far below the imagined and the best ones."""
+    real states: short rollouts from past ones, and the first steps of the others."""
     trust_radius: Positive | None = None
     """Bound on the mean KL divergence of practice from the policy of the last real episodes. The
     model knows the states that this policy meets best. None: no bound."""
@@ -205,14 +204,17 @@ def fit_to(shape: Shape, device: str) -> Overrides:
         "ppo.gamma": max(0.99, 1 - 3 / steps),
         "ppo.normalise_values": True,
         "ppo.adapt_rate": True,
-        "adapt_practice": True,
         # Most rollouts start where the data are.
         "replay_share": 0.5 if small else 0.7,
         "filter.cost_threshold": planning.LEARNED_COST_THRESHOLD,
     }
     if small:
         # Lasting pushes find a distant goal. With many joints they only make a robot fall.
-        return {**common, "noise_correlation": max(0.0, 1 - 50 / steps)}
+        return {
+            **common,
+            "adapt_practice": True,
+            "noise_correlation": max(0.0, 1 - 50 / steps),
+        }
     # Short rollouts from recent real states, by a policy near the one that met them: the model is
     # exploited elsewhere. Its full noise makes robots fall that do not fall in reality.
     # Exploration comes first and precision last.
@@ -228,7 +230,7 @@ def fit_to(shape: Shape, device: str) -> Overrides:
         "multiplier.initial": 0.25,
         # Lambda must fall as fast as it rises, or the reward is lost to an old violation.
         "multiplier.proportional_gain": 1.0,
-        "multiplier.integral_gain": 0.003,
+        "multiplier.integral_gain": 0.005 if device == "cpu" else 0.003,
         # While the reward still rises, costs rise with it.
         "beta": 0.5,
         "final_rate": 0.3,

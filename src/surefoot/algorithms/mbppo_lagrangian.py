@@ -131,7 +131,7 @@ def practise(
     fresh = starting_states(config, problem, past, config.rollouts, start_key)
     imagined = next_rollouts(config, problem, state.imagined, fresh)
     states, restarts, near = imagined.states, None, jnp.zeros(config.rollouts, bool)
-    if config.adapt_practice and config.trust_radius is None:
+    if config.adapt_practice:
         restarts = near_data(config, problem, past, reach, trust_key)
         near, pool = restarts.rollouts, restarts.states
         at = jnp.arange(config.rollouts) % config.short
@@ -182,7 +182,7 @@ def practise(
         floor = jnp.where(jnp.any(estimate > limit) & ~waiting, least, floor)
     region = None
     if config.trust_radius is not None:
-        region = ppo.TrustRegion(real.actor, config.trust_radius * reach / length)
+        region = ppo.TrustRegion(real.actor, config.trust_radius)
     # Lines 9 and 11 to 15: K steps on the policy and the critics.
     learner, metrics = ppo.update(config.ppo, old, rows, lam, update_key, pace.rate, floor, region)
     if not problem.task_model.takes_observations:

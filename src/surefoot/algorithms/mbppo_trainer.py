@@ -112,9 +112,6 @@ class MBPPOTrainer:
             reward, best = self._episodes.reward, self._best_reward
             rising = trust.well_above(reward, best)
             self._best_reward = np.fmax(reward, best)
-            if config.adapt_practice and config.trust_radius is not None:
-                failed = trust.well_below(reward, best) & (reward < self._promised_reward)
-                self._reach = trust.next_reach(self._reach, failed, self._longest)
             self._real = real_batch(
                 config, self.problem, experience, self._episodes, rising, number,
                 self.state.learner.actor,
@@ -182,7 +179,7 @@ class MBPPOTrainer:
         before = self._mismatched(promised_reward, promised_cost)
         reward_mismatch, cost_mismatch = now[0] | before[0], now[1] | before[1]
         reach = np.round(self._reach)
-        if self.config.adapt_practice and self.config.trust_radius is None:
+        if self.config.adapt_practice:
             # Broken promises do not count: early ones are many, and lead to where data are missing.
             self._reach = trust.next_reach(self._reach, now[0] | now[1], self._longest)
         ratio = jax.vmap(partial(CostRatio.value, limit=limit))(self.state.ratio)

@@ -81,7 +81,7 @@ class TrustRegion(NamedTuple):
     """
 
     actor: Actor
-    radius: Scalar | float
+    radius: float
 
 
 def init(

@@ -19,18 +19,11 @@ def performance_ratio(new: Float[Array, " elites"], old: Float[Array, " elites"]
 
 RISE = 0.1
 """Share of the best reward by which a reward must exceed it to count as rising quickly."""
-FALL = 0.3
-"""Share of the best reward by which a reward must fall short of it to count as a failure."""
 
 
 def well_above(reward: Float[np.ndarray, " S"], best: Float[np.ndarray, " S"]) -> np.ndarray:
     """Whether rewards clearly exceed the best ones so far; not if there are none (NaN)."""
     return reward > best + RISE * np.abs(best)
-
-
-def well_below(reward: Float[np.ndarray, " S"], best: Float[np.ndarray, " S"]) -> np.ndarray:
-    """Whether rewards are far below the best ones so far; not if there are none (NaN)."""
-    return reward < best - FALL * np.abs(best)
 
 
 def next_reach(
