@@ -221,8 +221,7 @@ def fit_to(shape: Shape, device: str) -> Overrides:
     large = {
         "horizon": 25,
         "recency": 4.0,
-        # A gait that is found under a price stays slow. There is one episode per batch.
-        "learn_first": 8,
+        # There is one episode per batch.
         "ratio_memory": 0.9,
         "trust_radius": 1.0,
         "ensemble.noise": 0.5,
