@@ -82,23 +82,23 @@ def test_the_default_preset_of_mbppo(task, device):
 @pytest.mark.parametrize(
     ("shape", "steps", "episodes"),
     [
-        (Shape(4, 2, 500), 30_000, 2),
-        (Shape(4, 2, 200), 12_000, 5),
-        (Shape(1, 1, 20), 10_000, 10),  # short episodes: ten of them, and a least number of steps
-        (Shape(17, 6, 1000), 100_000, 1),
-        (Shape(17, 6, 5000), 100_000, 1),
+        (Shape(4, 2, 500), {"cpu": 30_000, "gpu": 30_000}, 2),
+        (Shape(4, 2, 200), {"cpu": 12_000, "gpu": 12_000}, 5),
+        # Short episodes: ten of them, and a least number of steps.
+        (Shape(1, 1, 20), {"cpu": 10_000, "gpu": 10_000}, 10),
+        (Shape(17, 6, 1000), {"cpu": 60_000, "gpu": 100_000}, 1),
+        (Shape(17, 6, 5000), {"cpu": 100_000, "gpu": 100_000}, 1),
     ],
 )
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 def test_the_preset_of_mbppo_follows_an_unknown_environments_shape(shape, steps, episodes, device):
     c = preset("mbppo-lagrangian", OWN, device, shape=shape)
-    assert (c.model, c.steps, c.episodes) == ("black-box", steps, episodes)
+    assert (c.model, c.steps, c.episodes) == ("black-box", steps[device], episodes)
     assert c.ppo.normalise_observations and c.ensemble.variance_weight == 0.5
     assert c.ppo.gamma == pytest.approx(max(0.99, 1 - 3 / shape.episode_steps))
     # On a CPU, a large environment gets a larger model.
     large = shape.observation_size > 4
-    assert (c.replay_share, c.early_log_std) == ((0.7, -1.0) if large else (0.5, None))
-    assert c.ratio_memory == (0.9 if large else 0.8)
+    assert (c.replay_share, c.early_log_std) == (0.5, -1.0 if large else None)
     lasting = 0.0 if large else max(0.0, 1 - 50 / shape.episode_steps)
     assert c.noise_correlation == pytest.approx(lasting)
     assert (c.ensemble.hidden == (200, 200, 200)) == (large and device == "cpu")

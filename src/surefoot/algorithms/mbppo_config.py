@@ -198,14 +198,14 @@ def fit_to(shape: Shape, device: str) -> Overrides:
         "multiplier.initial": 0.5,
         "multiplier.proportional_gain": 0.3,
         "multiplier.integral_gain": 0.0065 if device == "cpu" else 0.006,
-        "steps": min(100_000, max(10_000, (60 if small else 100) * steps)),
+        "steps": min(100_000, max(10_000, (60 if small or device == "cpu" else 100) * steps)),
         "ppo.normalise_observations": True,
         # Long enough that an early end of an episode counts; values are then large.
         "ppo.gamma": max(0.99, 1 - 3 / steps),
         "ppo.normalise_values": True,
         "ppo.adapt_rate": True,
-        # Most rollouts start where the data are.
-        "replay_share": 0.5 if small else 0.7,
+        # Half of the rollouts start where the data are.
+        "replay_share": 0.5,
         "filter.cost_threshold": planning.LEARNED_COST_THRESHOLD,
     }
     if small:
@@ -221,8 +221,6 @@ def fit_to(shape: Shape, device: str) -> Overrides:
     large = {
         "horizon": 25,
         "recency": 4.0,
-        # There is one episode per batch.
-        "ratio_memory": 0.9,
         "trust_radius": 1.0,
         "ensemble.noise": 0.5,
         "ppo.endless_costs": True,
