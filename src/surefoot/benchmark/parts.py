@@ -117,10 +117,11 @@ class Parts:
         nothing = jnp.zeros((many, 1, problem.task_model.record_size))
         past = mbppo.Past(nothing, nothing, jnp.zeros(many, jnp.int32))
         cost = jnp.zeros((many, problem.constraints))
-        real = mbppo.RealBatch(cost, cost, jnp.zeros(many, bool), None)
+        state = self._state()
+        real = mbppo.RealBatch(cost, cost, jnp.zeros(many, bool), state.learner.actor, None)
         length = mbppo.horizon(config, problem)
         reach = jnp.full(many, length, jnp.int32)
-        args = (self._state(), past, real, jnp.array(True), mbppo.pace(config, 0.0), reach)
+        args = (state, past, real, jnp.array(True), mbppo.pace(config, 0.0), reach)
         return compiled(program, args, many * config.rollouts * length, "imagined steps")
 
     def imagination(self) -> tuple[Part, Part]:
