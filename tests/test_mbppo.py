@@ -160,7 +160,7 @@ def episodes(rewards, costs):
 
 
 def test_statistics_of_real_episodes():
-    """Four episodes with two costs; one, whose error is unknown; none, only ten steps of 20."""
+    """Four episodes with two costs; one, whose error is a guess; none, only ten steps of 20."""
     reward = np.arange(10.0).reshape(5, 2)
     cost = np.stack([reward, 0 * reward], -1)
     experience = Experience(
@@ -176,7 +176,7 @@ def test_statistics_of_real_episodes():
     np.testing.assert_allclose(seen.reward, [4.0, -4.0, 4.5 * 20])
     np.testing.assert_allclose(seen.cost, [[3.0, 2.0], [3.0, 0.0], [4.5 * 20, 0.0]])
     spread = np.std([1, 3, 5, 7], ddof=1) / 2, np.std([1, 2, 3, 6], ddof=1) / 2
-    np.testing.assert_allclose(seen.reward_error, [spread[0], 4.0, 90.0], rtol=1e-6)
+    np.testing.assert_allclose(seen.reward_error, [spread[0], 2.0, 90.0], rtol=1e-6)
     np.testing.assert_allclose(
         seen.cost_error, [[spread[1], 0.0], [3.0, 0.0], [90.0, 0.0]], rtol=1e-6
     )

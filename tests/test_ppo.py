@@ -218,13 +218,13 @@ def test_a_fall_saves_no_endless_cost():
 
 
 def test_a_trust_region_holds_the_policy():
-    """Actions of 1 are rewarded. Without a bound the mean moves there, with one as far as it may.
+    """Actions of 1 are rewarded. Without a bound the mean moves on, with one as far as it may.
 
     With a standard deviation s that hardly changes, a mean of m has a KL divergence of
     m^2 / (2 s^2) from one of 0.
     """
     config = dataclasses.replace(
-        SMALL, epochs=30, actor_learning_rate=3e-3, initial_log_std=-1.0, minimum_log_std=-1.0
+        SMALL, epochs=30, actor_learning_rate=1e-2, initial_log_std=-1.0, minimum_log_std=-1.0
     )
     centre, _ = make(config)
     zero = jax.tree.map(jnp.zeros_like, centre.actor.network)
@@ -233,7 +233,7 @@ def test_a_trust_region_holds_the_policy():
     def trained(radius):
         learner, shifts = centre, []
         region = None if radius is None else ppo.TrustRegion(centre.actor, radius)
-        for i in range(60):
+        for i in range(15):
             _, batch = make(config, seed=i, steps=20)
             batch = dataclasses.replace(batch, action=learner.sample(batch.obs, jax.random.key(i)))
             reward = -jnp.square(batch.action - 1.0).sum(-1)
@@ -246,12 +246,12 @@ def test_a_trust_region_holds_the_policy():
         obs = jax.random.normal(jax.random.key(99), (500, 3))
         return np.asarray(learner.mode(obs)), shifts
 
+    divergence = lambda mean: np.square(mean).sum(1).mean() / (2 * np.exp(-2.0))
     free, shifts = trained(None)
-    np.testing.assert_allclose(free.mean(0), 1.0, atol=0.1)
-    assert np.isnan(shifts).all()
-    held, shifts = trained(0.5)
-    divergence = np.square(held).sum(1).mean() / (2 * np.exp(-2.0))
-    assert divergence == pytest.approx(shifts[-1], abs=0.1) == pytest.approx(0.55, abs=0.15)
+    assert divergence(free) > 0.8 and np.isnan(shifts).all()
+    held, shifts = trained(0.1)
+    assert divergence(held) == pytest.approx(shifts[-1], abs=0.05)
+    assert shifts[-1] == pytest.approx(0.1, abs=0.05)
 
 
 def test_rows_of_weight_zero_teach_nothing():
