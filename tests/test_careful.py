@@ -50,6 +50,7 @@ def test_the_model_is_fitted_as_data_grow():
     assert not kept.fit_is_due(249) and kept.fit_is_due(250)
 
 
+@pytest.mark.slow
 def test_violations_are_rare_though_the_policy_alone_has_many():
     """The reward draws into the wall. What the filter does is what the model learns from."""
     training = in_memory.new_training(CONFIG, Wall, known=COST)

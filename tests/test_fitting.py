@@ -462,6 +462,7 @@ def test_variance_weight_makes_gradients_those_of_least_squares():
         np.testing.assert_allclose(by_variance, (1 / 0.25 - 4.0 / 0.0625) * factor)
 
 
+@pytest.mark.slow
 def test_variance_weight_learns_what_the_likelihood_neglects():
     """One output is constant but for the rows where x > 1, where it is hard. The likelihood makes
     a tiny variance elsewhere, and its steep errors keep the network from learning the rest."""

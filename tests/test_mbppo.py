@@ -353,6 +353,7 @@ def test_observations_are_scaled_as_the_model_scales_them():
     assert 0.5 < float(normalizer.mean[0, 0]) < 1.5  # the environment's is 1
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("optimised")
 def test_imagined_and_real_cost_of_the_rc_car_agree():
     """The default preset with less practice: costs within the interval of 100 fresh episodes."""

@@ -83,6 +83,7 @@ def test_real_episodes_by_hand():
     np.testing.assert_allclose(measure(experience, before, 0.9).cost, [[4.6, 7.2]], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_policy_learns_to_keep_most_episodes_within_the_limit():
     """On the mean, half of the episodes exceed the limit."""
     config = PPOLagrangianConfig(
