@@ -118,5 +118,5 @@ def planner_of(run: Path) -> PlannerConfig:
     info = read_info(RunFolder(run))
     config = config_of(info, run)
     own = getattr(config, "filter" if getattr(config, "careful", False) else "planner", None)
-    tasks = [TASKS[name] for name in (info.task,) if name is not None and name in TASKS]
-    return own or default_planner(*tasks, known_cost="cost" in info.known)
+    task = TASKS[info.task] if info.task is not None and info.task in TASKS else None
+    return own or default_planner(task, "cost" in info.known)
