@@ -193,6 +193,16 @@ def test_lambda_waits_for_a_policy_that_still_improves():
     assert lam[:3] == [1.0] * 3 and 1.0 < lam[3] < lam[4]  # the cost is far above its limit
 
 
+def test_lambda_follows_a_limit_that_falls():
+    """It stands still in the first pass, whose cost is the aim, and then rises ever faster."""
+    config = replace(CONFIG, passes=3, limit_fall=1.0)
+    seen = list(passes(config, *clock(100, reward_of=lambda age: 1.0)[:2], 5))
+    lam = np.array([float(state.learner.multiplier.raw[0]) for state, _ in seen])
+    assert lam[0] == 1.0 and (np.diff(np.diff(lam)) > 0).all()
+    aims = np.array([float(state.aim[0]) for state, _ in seen])
+    np.testing.assert_allclose(aims[1:] / aims[:-1], 0.1 ** (1 / 3), rtol=1e-5)
+
+
 def test_shares_of_rollouts_fit_together():
     with pytest.raises(ValueError, match=r"^carry=0.6 and replay_share=0.5 must add up"):
         replace(CONFIG, carry=0.6, replay_share=0.5)

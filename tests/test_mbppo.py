@@ -342,6 +342,22 @@ def test_lambda_waits_while_the_reward_rises():
     assert not at(1, 0)
 
 
+def test_the_cost_to_aim_at_falls_to_the_limit():
+    """By a tenth in two epochs of five passes, from the cost when lambda no longer waits."""
+    config = replace(OWN, limit_fall=2.0, passes=5)
+    at = lambda aim, cost, waiting=False: float(
+        mbppo_lagrangian.next_aim(
+            config, *(jnp.array([x]) for x in (aim, cost, 18.0)), jnp.array(waiting)
+        )[0]
+    )
+    assert at(np.inf, 200.0) == 200.0 and at(90.0, 150.0, waiting=True) == 150.0
+    aim = 1000.0
+    for _ in range(10):
+        aim = at(aim, 500.0)
+    assert aim == pytest.approx(100.0, rel=1e-4)
+    assert at(18.1, 500.0) == 18.0 and at(np.inf, 3.0) == 18.0
+
+
 def test_observations_are_scaled_as_the_model_scales_them():
     """By real steps: what is imagined later does not change the policy's scale."""
     scaled = replace(OWN, ppo=replace(OWN.ppo, normalise_observations=True), passes=2)

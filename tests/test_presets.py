@@ -34,12 +34,12 @@ def preset(algorithm, task, device="cpu", name="default", shape=None):
 
 MBPPO = {
     # task: steps, episodes, rollouts, passes, beta, final_rate, epochs to learn first
-    ("PointGoal", "cpu"): (13_500, 3, 576, 100, 0.65, 0.08, 0),
+    ("PointGoal", "cpu"): (13_500, 3, 576, 100, 0.6, 0.08, 0),
     ("PointGoal", "gpu"): (24_000, 2, 2040, 300, 0.65, 1.0, 0),
     ("CarGoal", "cpu"): (30_000, 4, 576, 100, 0.7, 0.08, 1),
     ("CarGoal", "gpu"): (30_000, 4, 2040, 300, 0.7, 1.0, 0),
-    ("DoggoGoal", "cpu"): (396_000, 24, 768, 60, 0.7, 0.08, 8),
-    ("DoggoGoalOpenAI", "gpu"): (396_000, 24, 1536, 100, 0.7, 1.0, 8),
+    ("DoggoGoal", "cpu"): (396_000, 12, 768, 60, 0.85, 0.3, 16),
+    ("DoggoGoalOpenAI", "gpu"): (396_000, 12, 1536, 100, 0.85, 0.3, 16),
     ("RCCar", "cpu"): (6_000, 3, 576, 100, 0.8, 0.08, 1),
     ("RCCar", "gpu"): (6_000, 3, 2040, 300, 0.65, 1.0, 0),
 }
@@ -58,7 +58,7 @@ def test_the_default_preset_of_mbppo(task, device):
     assert (c.anchor, c.ratio_memory, c.gate, c.real_share) == (True, 0.8, "none", 0.0)
     assert not c.adapt_practice and not c.ppo.normalise_observations
     assert c.ppo.hidden == ((128, 128) if doggo else PPOConfig().hidden)
-    assert c.ppo.minimum_log_std == (-1.0 if doggo else -1.6)
+    assert (c.early_log_std, c.ppo.minimum_log_std) == (-1.0 if doggo else None, -1.6)
     rates = c.ppo.actor_learning_rate, c.ppo.critic_learning_rate
     assert rates == ((2.5e-3, 3.5e-3) if small else (5e-4, 1e-3))
     updates = c.ppo.epochs, c.ppo.critic_epochs, c.ppo.minibatches

@@ -82,6 +82,9 @@ class MBPPOConfig:
     learn_first: NonNegativeInt = 0
     """Epochs, at most, in which costs have no price while the imagined or real reward still rises
     quickly."""
+    limit_fall: Positive | None = None
+    """Epochs in which the cost that practice aims at falls to a tenth: from the policy's own cost,
+    once costs have a price, down to the limit. None: it aims at the limit at once."""
     gate: Literal["none", "reward", "lagrangian"] = "reward"
     """What the performance ratio compares; none practises for all passes."""
     adapt_practice: bool = False
@@ -160,8 +163,9 @@ DOGGO = {
     # slowly. A factor per pass rises faster than the policy follows, and walking is given up.
     # Rollouts from past states include a fallen robot.
     "steps": 396_000,
-    "episodes": 24,
-    "beta": 0.7,
+    "episodes": 12,
+    "beta": 0.85,
+    "final_rate": 0.3,
     "multiplier.kind": "pid",
     "multiplier.initial": 0.0,
     "multiplier.proportional_gain": 0.025,
@@ -169,10 +173,10 @@ DOGGO = {
     "multiplier.derivative_gain": 0.0,
     "horizon": 100,
     "carry": 0.0,
-    "learn_first": 8,
+    "learn_first": 16,
     "replay_share": 0.5,
+    "early_log_std": -1.0,
     "ppo.hidden": (128, 128),
-    "ppo.minimum_log_std": -1.0,
     "ensemble.hidden": (200, 200, 200, 200),
     "ensemble.max_steps": 3000,
 }
@@ -331,7 +335,6 @@ DEFAULT = Preset(
     },
     tasks_on={
         "cpu": {
-            "PointGoal": {"beta": 0.65},
             "CarGoal": {"learn_first": 1},
             "DoggoGoal": DOGGO_CPU,
             "DoggoGoalOpenAI": DOGGO_CPU,

@@ -45,6 +45,8 @@ class State(eqx.Module):
     imagined: ImaginedEpisodes
     ratio: trust.CostRatio
     progress: trust.Progress
+    aim: Float[Array, " k"] | None
+    """Cost that practice aims at while it falls to the limit; infinite before the first pass."""
     key: RandomKey
 
 
@@ -100,7 +102,9 @@ def init(config: MBPPOConfig, problem: Problem, key: RandomKey) -> State:
             )
         costs = trust.EpisodeCosts.none(config.rollouts, k)
     imagined = ImaginedEpisodes(states, jnp.full(config.rollouts, -1, jnp.int32), costs)
-    return State(learner, ensemble, imagined, trust.CostRatio.none(k), trust.Progress.none(), key)
+    aim = None if config.limit_fall is None else jnp.full(k, jnp.inf)
+    ratio, progress = trust.CostRatio.none(k), trust.Progress.none()
+    return State(learner, ensemble, imagined, ratio, progress, aim, key)
 
 
 def scale_observations(problem: Problem, state: State) -> State:
@@ -169,11 +173,15 @@ def practise(
     rows, scales = prepare(config.ppo, old, batch)
     progress = state.progress.seen(reward)
     waiting = waits(config, progress, real.rising)
-    learner, lam = old, jnp.zeros_like(estimate)
+    learner, lam, aim = old, jnp.zeros_like(estimate), state.aim
     if config.constrained:
-        aim, before = config.beta * limit, old.multiplier
-        moved = multiplier.update(config.multiplier, before, estimate, aim, scales, pace.rate)
-        moved = jax.tree.map(lambda new, old: jnp.where(waiting, old, new), moved, before)
+        present, before = config.beta * limit, old.multiplier
+        if aim is not None:
+            aim = present = next_aim(config, aim, estimate, present, waiting)
+        moved = multiplier.update(config.multiplier, before, estimate, present, scales, pace.rate)
+        # The scales of a policy that cannot do its task say nothing of those to come.
+        fresh = multiplier.init(config.multiplier, len(limit))
+        moved = jax.tree.map(lambda new, old: jnp.where(waiting, old, new), moved, fresh)
         old = eqx.tree_at(lambda s: s.multiplier, old, moved)
         lam = jnp.where(waiting, 0.0, multiplier.value(config.multiplier, moved))
     floor, least = pace.floor, config.ppo.minimum_log_std
@@ -196,6 +204,7 @@ def practise(
     metrics |= {
         "imagined_reward": reward,
         "imagined_cost": cost,
+        "lambda": lam,
         "waiting": waiting.astype(jnp.float32),
         "performance_ratio": pr,
         "shift": metrics.get("shift", jnp.array(jnp.nan)),
@@ -203,7 +212,7 @@ def practise(
     if costs is not None:
         metrics["imagined_within"] = costs.within(limit)
     imagined = ImaginedEpisodes(end, age, costs)
-    state = State(learner, state.ensemble, imagined, ratio, progress, key)
+    state = State(learner, state.ensemble, imagined, ratio, progress, aim, key)
     return state, keep, metrics
 
 
@@ -214,6 +223,22 @@ def waits(config: MBPPOConfig, progress: trust.Progress, real_rises: Flag) -> Fl
     """
     rising = real_rises | (progress.stale < max(1, config.passes // 10))
     return rising & (progress.updates <= config.learn_first * config.passes)
+
+
+def next_aim(
+    config: MBPPOConfig,
+    aim: Float[Array, " k"],
+    cost: Float[Array, " k"],
+    final: Float[Array, " k"],
+    waiting: Flag,
+) -> Float[Array, " k"]:
+    """The cost to aim at in this pass: the present one at first, then less and less of it.
+
+    A policy that must lose most of its cost at once loses its reward with it.
+    """
+    assert config.limit_fall is not None
+    factor = 0.1 ** (1 / (config.limit_fall * config.passes))
+    return jnp.maximum(final, jnp.where(waiting | jnp.isinf(aim), cost, factor * aim))
 
 
 def practise_if_active(

@@ -27,7 +27,6 @@ from surefoot.algorithms.trainer import Planning, Problem
 from surefoot.core.arrays import Metrics, Tree, choose
 from surefoot.core.policy import Policy
 from surefoot.core.snapshot import Saved
-from surefoot.learn import multiplier
 from surefoot.world import trust
 from surefoot.world.trust import CostRatio
 
@@ -185,7 +184,6 @@ class MBPPOTrainer:
         ratio = jax.vmap(partial(CostRatio.value, limit=limit))(self.state.ratio)
         self._promised_reward = np.asarray(last["imagined_reward"])
         self._promised_cost = np.asarray(last["imagined_cost"] * ratio)
-        price = jax.vmap(partial(multiplier.value, self.config.multiplier))
         share = {} if self.config.within is None else {"imagined_within": last["imagined_within"]}
         return {
             **share,
@@ -196,7 +194,7 @@ class MBPPOTrainer:
             "imagined_cost_before": first["imagined_cost"],
             "imagined_reward": last["imagined_reward"],
             "imagined_cost": last["imagined_cost"],
-            "lambda": price(self.state.learner.multiplier) * self.config.constrained,
+            "lambda": last["lambda"],
             "waiting": last["waiting"],
             "model_error": np.asarray(self._fitted.holdout_mse).mean(-1),
             "model_epochs": np.asarray(self._fitted.epochs),

@@ -34,6 +34,8 @@ from surefoot.learn.networks import Actor
 RATE_STEP = 1.1
 """Factor by which an adaptive learning rate changes in an update."""
 LEAST_RATE = 0.02
+LARGEST_KL = 2.0
+"""KL divergence of an update in units of `kl_stop`, beyond which it is shortened."""
 
 
 @dataclass(frozen=True)
@@ -134,6 +136,9 @@ def improve_policy(
 ) -> tuple[Learner, Metrics]:
     """Take clipped steps on the Lagrangian for up to `epochs` passes, or until `kl_stop`.
 
+    One step can go far beyond it, where a new price makes gradients large. The whole update is then
+    shortened: for small ones, the KL divergence grows with the square of their length.
+
     Metrics: `actor_steps` taken; `kl`, `entropy` and `clip_fraction` as last measured, and `shift`,
     the KL divergence from the centre of the trust region, if there is one.
     """
@@ -173,6 +178,10 @@ def improve_policy(
         config.minibatches,
         key,
     )
+    if config.kl_stop is not None:
+        length = jnp.sqrt(LARGEST_KL * config.kl_stop / metrics["kl"])
+        shorten = lambda a, b: jnp.where(length < 1, a + length * (b - a), b)
+        actor = jax.tree.map(shorten, old, actor)
     if learner.actor_rate is not None:
         share = steps / (config.epochs * config.minibatches)
         factor = jnp.where(share < 0.5, 1 / RATE_STEP, jnp.where(share < 1, 1.0, RATE_STEP))

@@ -36,7 +36,7 @@ ARRAYS = {
 BESIDE = {
     "policy": f"{LEARNER}actor_moments/",
     "critics": f"{LEARNER}critic_moments/",
-    "multipliers": "state/ratio/",
+    "multipliers": "state/(ratio|progress)/",
 }
 """Arrays that are taken with a part if they fit: without them, it begins with new ones."""
 

@@ -33,10 +33,17 @@ SUMMARIES: dict[TaskName, str] = {
 COST_LIMIT = 25.0
 SCALED = {"ppo": "ppo", "ppo-lagrangian": "ppo", "trpo-lagrangian": "trpo", "cpo": "cpo"}
 """Algorithms whose observations, in many units, are normalised, and the name of their learner."""
+PRICE = {
+    # A policy that ignores costs has several times the limit. If it must lose them at once, it
+    # learns to stand still.
+    "learn_first": 2,
+    "multiplier.initial": 2.0,
+    "multiplier.proportional_gain": 1.0,
+}
 # Real steps and episodes per epoch: 20 to 30 epochs of practice. Contacts take more data.
 MODEL_BASED: dict[TaskName, dict[str, object]] = {
-    "goal": {"steps": 80_000, "episodes": 4},
-    "button": {"steps": 200_000, "episodes": 8, "replay_share": 0.25, "learn_first": 2},
+    "goal": {"steps": 80_000, "episodes": 4, **PRICE, "limit_fall": 6.0},
+    "button": {"steps": 200_000, "episodes": 8, "replay_share": 0.25, **PRICE, "limit_fall": 9.0},
     "push": {"steps": 300_000, "episodes": 10, "replay_share": 0.5},
     "circle": {"steps": 60_000, "episodes": 4},
     "run": {"steps": 60_000, "episodes": 4},
