@@ -183,14 +183,18 @@ def test_past_states_do_not_count_as_a_beginning():
 
 
 def test_lambda_waits_for_a_policy_that_still_improves():
-    """The imagined reward never rises: three passes without a gain are a tenth of an epoch."""
+    """The imagined reward never rises, so lambda waits for the first epoch of four passes only.
+
+    It is then what it was, and it is reported as 0 while it waits.
+    """
     config = replace(
-        CONFIG, passes=30, learn_first=1, multiplier=MultiplierConfig(learning_rate=1e-6)
+        CONFIG, passes=4, learn_first=3, multiplier=MultiplierConfig(learning_rate=1e-6, initial=2)
     )
-    seen = list(passes(config, *clock(100, reward_of=lambda age: 1.0)[:2], 5))
-    assert [float(metrics["waiting"]) for _, metrics in seen] == [1, 1, 1, 0, 0]
+    seen = list(passes(config, *clock(100, reward_of=lambda age: 1.0)[:2], 6))
+    assert [float(metrics["waiting"]) for _, metrics in seen] == [1, 1, 1, 1, 0, 0]
     lam = [float(state.learner.multiplier.raw[0]) for state, _ in seen]
-    assert lam[:3] == [1.0] * 3 and 1.0 < lam[3] < lam[4]  # the cost is far above its limit
+    assert lam[:4] == [2.0] * 4 and 2.0 < lam[4] < lam[5]  # the cost is far above its limit
+    assert [float(metrics["lambda"][0]) for _, metrics in seen] == [0.0] * 4 + lam[4:]
 
 
 def test_lambda_follows_a_limit_that_falls():

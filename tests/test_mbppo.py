@@ -326,7 +326,7 @@ def test_exploration_falls_from_epoch_to_epoch():
 
 
 def test_lambda_waits_while_the_reward_rises():
-    """At most for the first epochs, and only as long as the last gain is recent."""
+    """In the first epoch, and in the next ones as long as the last gain is recent."""
     config = replace(OWN, learn_first=2, passes=30)
     at = lambda updates, stale: mbppo_lagrangian.waits(
         config,
@@ -334,20 +334,20 @@ def test_lambda_waits_while_the_reward_rises():
         jnp.array(real_rises),
     )
     real_rises = False
-    assert at(1, 0) and at(60, 2)
-    assert not at(61, 0) and not at(1, 3)
+    assert at(1, 0) and at(30, 29) and at(60, 2)
+    assert not at(61, 0) and not at(31, 3)
     real_rises = True
-    assert at(1, 3) and not at(61, 0)
+    assert at(31, 3) and not at(61, 0)
     config = replace(config, learn_first=0)
     assert not at(1, 0)
 
 
 def test_the_cost_to_aim_at_falls_to_the_limit():
-    """By a tenth in two epochs of five passes, from the cost when lambda no longer waits."""
+    """To a tenth in two epochs of five passes, from the cost when lambda no longer waits."""
     config = replace(OWN, limit_fall=2.0, passes=5)
-    at = lambda aim, cost, waiting=False: float(
+    at = lambda aim, cost, waiting=False, final=18.0: float(
         mbppo_lagrangian.next_aim(
-            config, *(jnp.array([x]) for x in (aim, cost, 18.0)), jnp.array(waiting)
+            config, *(jnp.array([x]) for x in (aim, cost, final)), jnp.array(waiting)
         )[0]
     )
     assert at(np.inf, 200.0) == 200.0 and at(90.0, 150.0, waiting=True) == 150.0
@@ -356,6 +356,8 @@ def test_the_cost_to_aim_at_falls_to_the_limit():
         aim = at(aim, 500.0)
     assert aim == pytest.approx(100.0, rel=1e-4)
     assert at(18.1, 500.0) == 18.0 and at(np.inf, 3.0) == 18.0
+    assert at(1.1, 500.0, final=0.0) == 0.0 and at(0.0, 500.0, final=0.0) == 0.0
+    assert at(2.0, 500.0, final=0.0) == pytest.approx(2 * 0.1**0.1)
 
 
 def test_observations_are_scaled_as_the_model_scales_them():

@@ -34,7 +34,7 @@ def preset(algorithm, task, device="cpu", name="default", shape=None):
 
 MBPPO = {
     # task: steps, episodes, rollouts, passes, beta, final_rate, epochs to learn first
-    ("PointGoal", "cpu"): (13_500, 3, 576, 100, 0.6, 0.08, 0),
+    ("PointGoal", "cpu"): (13_500, 3, 576, 100, 0.65, 0.08, 0),
     ("PointGoal", "gpu"): (24_000, 2, 2040, 300, 0.65, 1.0, 0),
     ("CarGoal", "cpu"): (30_000, 4, 576, 100, 0.7, 0.08, 1),
     ("CarGoal", "gpu"): (30_000, 4, 2040, 300, 0.7, 1.0, 0),
@@ -302,3 +302,13 @@ def test_a_problem_is_what_the_environments_are():
     assert problem.observation_size == 1 and problem.actions.size == 1
     assert training.collector.env.num_envs == 6 and training.cost_limits == (1.0, 2.0)
     assert problem.model is None and np.shape(training.totals.violations) == (2,)
+
+
+def test_a_task_s_own_settings_are_for_its_models():
+    """Without them, an environment of the same shape has the same settings."""
+    algorithm, shape = ALGORITHMS["mbppo-lagrangian"], Shape(60, 2, 1000)
+    of = lambda task, *shapes: algorithm.preset("default", find_task(task), "cpu", *shapes)
+    known, unknown = of("PointGoal1"), of("PointGoal1", shape)
+    assert (known.learn_first, known.limit_fall, known.multiplier.initial) == (2, 6.0, 2.0)
+    assert (known.steps, known.episodes) == (80_000, 4)
+    assert unknown == of("HalfCheetahVelocity", shape) and unknown.limit_fall is None

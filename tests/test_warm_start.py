@@ -52,6 +52,7 @@ def test_equal_algorithms_take_everything(source):
         "ensemble/members/weights/0": trainer.state.ensemble.members.weights[0],
         "ensemble/elites": trainer.state.ensemble.elites,
         "ratio/real": trainer.state.ratio.real,
+        "progress/updates": trainer.state.progress.updates,
     }
     for name, new in compared.items():
         expected = old[f"trainer/state/{name}"][1]

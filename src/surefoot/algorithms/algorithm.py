@@ -50,7 +50,7 @@ class Preset:
 
     Later ones win: `settings`, then `devices[device]`, then `tasks[task]`, then
     `tasks_on[device][task]`, then `black_box(shape, device)` where no model of the task is known,
-    then the task's own (`Task.presets`).
+    then the task's own (`Task.presets`), unless it has models and none of them is used.
     """
 
     settings: Overrides = field(default_factory=dict)
@@ -127,7 +127,8 @@ class Algorithm(Generic[C]):
         if name == "default":
             if self.filter is not None:
                 overrides |= {f"{self.filter}.{key}": x for key, x in task.filter.items()}
-            overrides |= task.presets.get(self.name, {})
+            if shape is None or not task.models:  # otherwise they are for its models
+                overrides |= task.presets.get(self.name, {})
         config = changed(self.config(), overrides)
         if self.uses_model and self.sees(config) not in task.models:
             config = changed(config, {"model": BLACK_BOX})

@@ -80,8 +80,8 @@ class MBPPOConfig:
     ratio_memory: Share = 0.0
     """Share of earlier real batches in that ratio."""
     learn_first: NonNegativeInt = 0
-    """Epochs, at most, in which costs have no price while the imagined or real reward still rises
-    quickly."""
+    """Epochs, at most, in which costs have no price: the first one, and others while the imagined
+    or real reward still rises quickly."""
     limit_fall: Positive | None = None
     """Epochs in which the cost that practice aims at falls to a tenth: from the policy's own cost,
     once costs have a price, down to the limit. None: it aims at the limit at once."""
@@ -335,6 +335,7 @@ DEFAULT = Preset(
     },
     tasks_on={
         "cpu": {
+            "PointGoal": {"beta": 0.65},
             "CarGoal": {"learn_first": 1},
             "DoggoGoal": DOGGO_CPU,
             "DoggoGoalOpenAI": DOGGO_CPU,

@@ -46,7 +46,8 @@ class State(eqx.Module):
     ratio: trust.CostRatio
     progress: trust.Progress
     aim: Float[Array, " k"] | None
-    """Cost that practice aims at while it falls to the limit; infinite before the first pass."""
+    """Cost that practice aims at: that of the policy while lambda waits, then less and less of it
+    until it is the limit. Infinite before the first pass; None without `limit_fall`."""
     key: RandomKey
 
 
@@ -179,9 +180,7 @@ def practise(
         if aim is not None:
             aim = present = next_aim(config, aim, estimate, present, waiting)
         moved = multiplier.update(config.multiplier, before, estimate, present, scales, pace.rate)
-        # The scales of a policy that cannot do its task say nothing of those to come.
-        fresh = multiplier.init(config.multiplier, len(limit))
-        moved = jax.tree.map(lambda new, old: jnp.where(waiting, old, new), moved, fresh)
+        moved = jax.tree.map(lambda new, old: jnp.where(waiting, old, new), moved, before)
         old = eqx.tree_at(lambda s: s.multiplier, old, moved)
         lam = jnp.where(waiting, 0.0, multiplier.value(config.multiplier, moved))
     floor, least = pace.floor, config.ppo.minimum_log_std
@@ -219,9 +218,11 @@ def practise(
 def waits(config: MBPPOConfig, progress: trust.Progress, real_rises: Flag) -> Flag:
     """Whether costs have no price yet, because the policy is still learning the task.
 
-    Avoiding costs is easiest by doing nothing. A policy that does nothing learns no task.
+    Avoiding costs is easiest by doing nothing. A policy that does nothing learns no task. In the
+    first epoch it can do nothing yet, so neither its gains nor its scales say anything.
     """
     rising = real_rises | (progress.stale < max(1, config.passes // 10))
+    rising |= progress.updates <= config.passes
     return rising & (progress.updates <= config.learn_first * config.passes)
 
 
@@ -234,11 +235,13 @@ def next_aim(
 ) -> Float[Array, " k"]:
     """The cost to aim at in this pass: the present one at first, then less and less of it.
 
-    A policy that must lose most of its cost at once loses its reward with it.
+    A policy that must lose most of its cost at once loses its reward with it. A limit of 0, which
+    no factor reaches, holds from a cost of 1 on.
     """
     assert config.limit_fall is not None
     factor = 0.1 ** (1 / (config.limit_fall * config.passes))
-    return jnp.maximum(final, jnp.where(waiting | jnp.isinf(aim), cost, factor * aim))
+    now = jnp.where(waiting | jnp.isinf(aim), cost, factor * aim)
+    return jnp.where(now < jnp.where(final > 0, final, 1.0), final, now)
 
 
 def practise_if_active(

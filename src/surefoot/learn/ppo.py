@@ -139,8 +139,9 @@ def improve_policy(
     One step can go far beyond it, where a new price makes gradients large. The whole update is then
     shortened: for small ones, the KL divergence grows with the square of their length.
 
-    Metrics: `actor_steps` taken; `kl`, `entropy` and `clip_fraction` as last measured, and `shift`,
-    the KL divergence from the centre of the trust region, if there is one.
+    Metrics: `actor_steps` taken; `kl`, `entropy` and `clip_fraction` as last measured, before the
+    last step of an update that nothing stopped and before one is shortened, and `shift`, the KL
+    divergence from the centre of the trust region, if there is one.
     """
     old = learner.actor
     assert learner.actor_moments is not None

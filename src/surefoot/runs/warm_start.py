@@ -34,11 +34,11 @@ ARRAYS = {
 }
 """Which arrays of a trainer's snapshot make up a part. Both networks need the scale they saw."""
 BESIDE = {
-    "policy": f"{LEARNER}actor_moments/",
-    "critics": f"{LEARNER}critic_moments/",
-    "multipliers": "state/(ratio|progress)/",
+    "policy": (f"{LEARNER}actor_moments/",),
+    "critics": (f"{LEARNER}critic_moments/",),
+    "multipliers": ("state/ratio/", "state/progress/"),
 }
-"""Arrays that are taken with a part if they fit: without them, it begins with new ones."""
+"""Groups of arrays that are taken with a part if they fit: otherwise it begins with new ones."""
 
 
 @dataclass(frozen=True)
@@ -149,12 +149,13 @@ def warm_start(
     index = [source.info.seeds.index(seed) for seed in seeds]
     read = lambda name: source.arrays[f"trainer/{name}"][index]
     for part in taken:
-        beside = BESIDE.get(part)
-        more = {n for n in here.keys() | saved.keys() if beside and re.match(beside, n)}
-        if any(here.get(n) != saved.get(n) for n in more):
-            more = set()
-        if part != "data":
-            fresh |= {name: read(name) for name in {*_names(part, here), *more}}
+        if part == "data":
+            continue
+        fresh |= {name: read(name) for name in _names(part, here)}
+        for beside in BESIDE.get(part, ()):
+            group = {name for name in here.keys() | saved.keys() if re.match(beside, name)}
+            if all(here.get(name) == saved.get(name) for name in group):
+                fresh |= {name: read(name) for name in group}
     trainer.restore(Saved(fresh), 0, data=False)
     steps = 0
     if "data" in taken:

@@ -42,7 +42,7 @@ PRICE = {
 }
 # Real steps and episodes per epoch: 20 to 30 epochs of practice. Contacts take more data.
 MODEL_BASED: dict[TaskName, dict[str, object]] = {
-    "goal": {"steps": 80_000, "episodes": 4, **PRICE, "limit_fall": 4.0},
+    "goal": {"steps": 80_000, "episodes": 4, **PRICE, "limit_fall": 6.0},
     "button": {"steps": 200_000, "episodes": 8, "replay_share": 0.25, **PRICE, "limit_fall": 9.0},
     "push": {"steps": 300_000, "episodes": 10, "replay_share": 0.5},
     "circle": {"steps": 60_000, "episodes": 4},
