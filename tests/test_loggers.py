@@ -1,6 +1,7 @@
 """Loggers and callbacks: what they receive, and failures that name them."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.envs.gym.adapters import adapt
 from surefoot.runs.drive import WriteFault
 from surefoot.runs.folder import RunFolder
+from surefoot.runs.info import read_info
 from surefoot.runs.listing import describe_run, show_run
 from surefoot.runs.loggers import LOGGERS
+from surefoot.runs.loggers.console import ConsoleLogger
 from surefoot.runs.loggers.csv import CsvLogger
 from surefoot.runs.resume import resume
 from surefoot.runs.train import train
@@ -40,6 +43,18 @@ def test_on_epoch_receives_every_epoch(tmp_path):
     epochs.clear()
     resume(run, make_env, steps=80, on_epoch=epochs.append, quiet=True)
     assert [(e.number, e.total) for e in epochs] == [(4, 4)]
+
+
+def test_an_epoch_in_which_no_episode_ends_has_no_reward(tmp_path):
+    epochs = []
+    run = tiny(tmp_path / "run", on_epoch=epochs.append)
+    last = epochs[-1]
+    row = dict(last.metrics[0]) | {"reward": float("nan"), "cost": float("nan")}
+    logger = ConsoleLogger(run, read_info(RunFolder(run)), quiet=True)
+    logger.epoch(replace(last, metrics=[row]))
+    logger.close()
+    *_, line = (run / "log.txt").read_text().splitlines()
+    assert line.startswith("epoch 3/3  real steps 60  reward -  cost -  ")
 
 
 @pytest.mark.parametrize("error", [ValueError("too slow"), OSError(5, "too slow")])

@@ -85,12 +85,13 @@ class ConsoleLogger:
     def epoch(self, epoch: Epoch) -> None:
         """Show one more epoch: means over seeds."""
         means = _means(epoch)
-        within = means["cost"] <= means["cost_limit"]
+        sign = "≤" if means["cost"] <= means["cost_limit"] else ">"
+        ended = np.isfinite(means["reward"])  # otherwise no episode did
         columns = {
             "epoch": f"{epoch.number}/{epoch.total}",
             "real steps": f"{epoch.metrics[0]['steps']:,}",
-            "reward": f"{means['reward']:.2f}",
-            "cost": f"{means['cost']:.1f} {'≤' if within else '>'} {means['cost_limit']:g}",
+            "reward": f"{means['reward']:.2f}" if ended else "-",
+            "cost": f"{means['cost']:.1f} {sign} {means['cost_limit']:g}" if ended else "-",
         }
         for title, template in self._algorithm.columns.items():
             columns[title] = template(means) if callable(template) else template.format_map(means)
