@@ -312,3 +312,6 @@ def test_a_task_s_own_settings_are_for_its_models():
     assert (known.learn_first, known.limit_fall, known.multiplier.initial) == (2, 6.0, 2.0)
     assert (known.steps, known.episodes) == (80_000, 4)
     assert unknown == of("HalfCheetahVelocity", shape) and unknown.limit_fall is None
+    # Robots with legs learn as DoggoGoal's does.
+    rule = lambda config: (config.multiplier, config.learn_first, config.limit_fall, config.beta)
+    assert rule(of("AntButton1")) == rule(of("DoggoGoal1")) == rule(of("DoggoGoal"))

@@ -13,7 +13,7 @@ from surefoot.algorithms.algorithm import (
     Within,
 )
 from surefoot.core.config import Count, NonNegativeInt, Positive, Range, Share, check
-from surefoot.envs.task import BLACK_BOX
+from surefoot.envs.task import BLACK_BOX, WALKING
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
 from surefoot.world.ensemble import EnsembleConfig
@@ -158,28 +158,6 @@ class MBPPOConfig:
             )
 
 
-DOGGO = {
-    # Walking takes more data, and comes before avoiding: lambda waits for it and then rises
-    # slowly. A factor per pass rises faster than the policy follows, and walking is given up.
-    # Rollouts from past states include a fallen robot.
-    "steps": 396_000,
-    "episodes": 12,
-    "beta": 0.85,
-    "final_rate": 0.3,
-    "multiplier.kind": "pid",
-    "multiplier.initial": 0.0,
-    "multiplier.proportional_gain": 0.025,
-    "multiplier.integral_gain": 0.00025,
-    "multiplier.derivative_gain": 0.0,
-    "horizon": 100,
-    "carry": 0.0,
-    "learn_first": 16,
-    "replay_share": 0.5,
-    "early_log_std": -1.0,
-    "ppo.hidden": (128, 128),
-    "ensemble.hidden": (200, 200, 200, 200),
-    "ensemble.max_steps": 3000,
-}
 DOGGO_CPU = {"rollouts": 768, "passes": 60}
 DOGGO_GPU = {"rollouts": 1536, "passes": 100}
 
@@ -323,8 +301,8 @@ DEFAULT = Preset(
     },
     tasks={
         "CarGoal": {"steps": 30_000, "episodes": 4, "beta": 0.7},
-        "DoggoGoal": DOGGO,
-        "DoggoGoalOpenAI": DOGGO,
+        "DoggoGoal": WALKING,
+        "DoggoGoalOpenAI": WALKING,
         # Rollouts are whole episodes: costs are most likely at their beginning.
         "RCCar": {
             "steps": 6_000,

@@ -18,7 +18,7 @@ from surefoot.envs.family.env import FamilyEnv
 from surefoot.envs.family.robots import ROBOTS
 from surefoot.envs.family.world import compile_world
 from surefoot.envs.navigation.sensors import read_sensors
-from surefoot.envs.task import FAMILY, FAMILY_ROBOTS, STEER, Task
+from surefoot.envs.task import FAMILY, FAMILY_ROBOTS, STEER, WALKING, Task
 
 if TYPE_CHECKING:
     from surefoot.envs.family.models import FamilyModel
@@ -48,19 +48,6 @@ MODEL_BASED: dict[TaskName, dict[str, object]] = {
     "circle": {"steps": 60_000, "episodes": 4},
     "run": {"steps": 60_000, "episodes": 4},
 }
-LEGS = {
-    # Walking takes more data. Rollouts from past states include a fallen robot.
-    "steps": 300_000,
-    "episodes": 12,
-    "horizon": 100,
-    "carry": 0.0,
-    "replay_share": 0.5,
-    "learn_first": 8,
-    "ppo.hidden": (128, 128),
-    "ppo.minimum_log_std": -1.0,
-    "ensemble.hidden": (200, 200, 200, 200),
-    "ensemble.max_steps": 3000,
-}
 
 
 def __getattr__(name: str) -> Task:
@@ -87,7 +74,7 @@ def family_task(name: str, robot: RobotName, task: TaskName, level: int) -> Task
         observations=OBSERVATIONS,
         models={"ego": _ego},
         presets={
-            "mbppo-lagrangian": MODEL_BASED[task] | (LEGS if legs else {}),
+            "mbppo-lagrangian": MODEL_BASED[task] | (WALKING if legs else {}),
             **{name: {f"{field}.normalise_observations": True} for name, field in SCALED.items()},
         },
         terminates=ROBOTS[robot].fall is not None,
