@@ -13,7 +13,7 @@ from surefoot.algorithms.algorithm import (
     Within,
 )
 from surefoot.core.config import Count, NonNegativeInt, Positive, Range, Share, check
-from surefoot.envs.task import BLACK_BOX, WALKING
+from surefoot.envs.task import BLACK_BOX
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
 from surefoot.world.ensemble import EnsembleConfig
@@ -301,8 +301,6 @@ DEFAULT = Preset(
     },
     tasks={
         "CarGoal": {"steps": 30_000, "episodes": 4, "beta": 0.7},
-        "DoggoGoal": WALKING,
-        "DoggoGoalOpenAI": WALKING,
         # Rollouts are whole episodes: costs are most likely at their beginning.
         "RCCar": {
             "steps": 6_000,

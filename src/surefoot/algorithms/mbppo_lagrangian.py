@@ -176,10 +176,10 @@ def practise(
     waiting = waits(config, progress, real.rising)
     learner, lam, aim = old, jnp.zeros_like(estimate), state.aim
     if config.constrained:
-        present, before = config.beta * limit, old.multiplier
+        target, before = config.beta * limit, old.multiplier
         if aim is not None:
-            aim = present = next_aim(config, aim, estimate, present, waiting)
-        moved = multiplier.update(config.multiplier, before, estimate, present, scales, pace.rate)
+            aim = target = next_aim(config, aim, estimate, target, waiting)
+        moved = multiplier.update(config.multiplier, before, estimate, target, scales, pace.rate)
         moved = jax.tree.map(lambda new, old: jnp.where(waiting, old, new), moved, before)
         old = eqx.tree_at(lambda s: s.multiplier, old, moved)
         lam = jnp.where(waiting, 0.0, multiplier.value(config.multiplier, moved))

@@ -49,30 +49,6 @@ BUILTIN = {
 """Built-in tasks: the attribute that holds each, loaded on first use."""
 STEER = {"kind": "steer", "horizon": 20, "hold": 1}
 """The filter of robots with too many actions to search: the policy is shown goals elsewhere."""
-WALKING = {
-    # It takes more data than driving, and comes before avoiding: lambda waits for it and then rises
-    # slowly. A factor per pass rises faster than the policy follows, and walking is given up.
-    # Rollouts from past states include a fallen robot.
-    "steps": 396_000,
-    "episodes": 12,
-    "beta": 0.85,
-    "final_rate": 0.3,
-    "multiplier.kind": "pid",
-    "multiplier.initial": 0.0,
-    "multiplier.proportional_gain": 0.025,
-    "multiplier.integral_gain": 0.00025,
-    "multiplier.derivative_gain": 0.0,
-    "horizon": 100,
-    "carry": 0.0,
-    "learn_first": 16,
-    "limit_fall": None,
-    "replay_share": 0.5,
-    "early_log_std": -1.0,
-    "ppo.hidden": (128, 128),
-    "ensemble.hidden": (200, 200, 200, 200),
-    "ensemble.max_steps": 3000,
-}
-"""Settings of MBPPO-Lagrangian for robots with legs, measured on DoggoGoal."""
 GYMNASIUM_ID = re.compile(r"^([\w.]+:)?([\w\-]+/)?[\w\-.]+-v\d+$")
 
 

@@ -18,7 +18,8 @@ from surefoot.envs.family.env import FamilyEnv
 from surefoot.envs.family.robots import ROBOTS
 from surefoot.envs.family.world import compile_world
 from surefoot.envs.navigation.sensors import read_sensors
-from surefoot.envs.task import FAMILY, FAMILY_ROBOTS, STEER, WALKING, Task
+from surefoot.envs.navigation.tasks import WALKING
+from surefoot.envs.task import FAMILY, FAMILY_ROBOTS, STEER, Task
 
 if TYPE_CHECKING:
     from surefoot.envs.family.models import FamilyModel
