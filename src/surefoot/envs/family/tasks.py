@@ -44,8 +44,8 @@ PRICE = {
 # Real steps and episodes per epoch: 20 to 30 epochs of practice. Contacts take more data.
 MODEL_BASED: dict[TaskName, dict[str, object]] = {
     "goal": {"steps": 80_000, "episodes": 4, **PRICE, "limit_fall": 6.0},
-    "button": {"steps": 200_000, "episodes": 8, "replay_share": 0.25, **PRICE, "limit_fall": 9.0},
-    "push": {"steps": 300_000, "episodes": 10, "replay_share": 0.5},
+    "button": {"steps": 160_000, "episodes": 8, "replay_share": 0.25, **PRICE, "limit_fall": 9.0},
+    "push": {"steps": 200_000, "episodes": 10, "replay_share": 0.5},
     "circle": {"steps": 60_000, "episodes": 4},
     "run": {"steps": 60_000, "episodes": 4},
 }
