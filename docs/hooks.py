@@ -51,13 +51,15 @@ def on_page_markdown(markdown, page, config, files):
 
 
 def on_page_content(content, page, config, files):
-    """Formulas as MathML."""
+    """Formulas as MathML; spreads without line breaks."""
     from latex2mathml.converter import convert
 
     def formula(match):
         display = "block" if match[2] == "[" else "inline"
         return convert(html.unescape(match[3]).strip(), display=display)
 
+    # A mean and its spread stay on one line.
+    content = content.replace(" ± ", "\u00a0±\u00a0")
     return FORMULA.sub(formula, content)
 
 
