@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import surefoot
+from surefoot.use import forecast
 
 FILE = '''
 import time
@@ -183,6 +184,12 @@ def file(tmp_path_factory):
         sys.modules.pop(name, None)
 
 
+@pytest.fixture(autouse=True)
+def no_timing(monkeypatch):
+    """Learning is not timed here, but in test_forecast.py."""
+    monkeypatch.setattr(forecast, "learning_seconds", lambda config, problem: 150.0)
+
+
 @pytest.fixture
 def report(call):
     """Exit code and report of `surefoot check mine.py:NAME …`."""
@@ -212,6 +219,7 @@ def test_the_numbers_of_a_sound_environment(report):
     assert settings["model"] == "black-box" and settings["episodes"] >= 1
     rate = result["steps_per_second"]
     assert result["environment_seconds"] == pytest.approx(settings["steps"] / rate)
+    assert result["learning_seconds"] == 150.0
 
 
 def test_what_is_printed(call):
@@ -221,7 +229,7 @@ def test_what_is_printed(call):
         "2 ended after 10 to 10 steps, mean 10: 0 terminated, 2 at a time limit; time limit 10",
         "0.48 ± 0.5 per step (0 to 1); 5 ± 0 per episode; 0 or 1, at 48.0% of steps; random "
         "episodes cost 1.2 times the limit of 4",
-        "learning comes on top and is not estimated",
+        "of the environment and 2 min of learning for ",
         "note: the reward was 2 in every step",
     ):
         assert line in out

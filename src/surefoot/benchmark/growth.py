@@ -8,10 +8,11 @@ import numpy as np
 
 from surefoot.algorithms.algorithm import ALGORITHMS
 from surefoot.algorithms.mbppo_config import MBPPOConfig
-from surefoot.benchmark.parts import SMALL, TASK, Part, Parts
+from surefoot.benchmark.parts import SMALL, TASK, Parts
 from surefoot.benchmark.timing import Row, alternate, work_clock
 from surefoot.envs.task import find_task
 from surefoot.runs.device import device_name
+from surefoot.use.programs import Part
 
 SIZES = {
     "seeds": (1, 8, 64),

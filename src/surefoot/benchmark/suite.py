@@ -17,12 +17,13 @@ from surefoot import __version__
 from surefoot.algorithms.planning import DEFAULT as PLANNER
 from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.benchmark.env import random_actions
-from surefoot.benchmark.parts import SMALL, TASK, Part, Parts
+from surefoot.benchmark.parts import SMALL, TASK, Parts
 from surefoot.benchmark.planner import plan_call
 from surefoot.benchmark.timing import Row, alternate, work_clock
 from surefoot.envs.task import make
 from surefoot.learn.sac import SACLearnerConfig
 from surefoot.runs.device import device_name
+from surefoot.use.programs import Part
 
 FLOOR = 1 / 3
 """Share of the recorded ratio below which a part counts as slower."""

@@ -21,6 +21,7 @@ def check(
     seconds: float = 20.0,
     seed: int = 0,
     options: Annotated[tuple[str, ...], tyro.conf.arg(name="env")] = (),
+    learning: bool = True,
     json_: Json = False,
 ) -> int:
     """Check an environment before training on it; exit 1 if something stops training.
@@ -33,11 +34,12 @@ def check(
         seconds: Time for these steps; the first limit counts.
         seed: Seed of the environment and of the actions.
         options: Options of the task, as NAME=VALUE.
+        learning: Estimate the time of learning too, which takes some seconds of compiling.
     """
     from surefoot.use.check import check
 
     limits = cost_limits_of(cost_limit) or None
-    result = check(env, cost, limits, steps, seconds, seed, options_of(options))
+    result = check(env, cost, limits, steps, seconds, seed, options_of(options), learning)
     emit(json_, result, _lines(result))
     return int(any(problem["stops"] for problem in result["problems"]))
 
@@ -99,12 +101,17 @@ def _rows(result: "Values") -> Iterator[tuple[str, str]]:
         yield "", f"not {', '.join(name for name in fits if fits[name] == reason)}: {reason}"
     if settings := result.get("settings"):
         yield "settings", f"mbppo-lagrangian on {result['device']}: {result['summary']}"
-        yield (
-            "time",
-            f"{settings['steps']:,} real steps take the environment about "
-            f"{result['environment_seconds']:,.0f} s at this speed; learning comes on top and is "
-            f"not estimated",
-        )
+        parts = {"environment": "the environment", "learning": "learning"}
+        times = [
+            f"{_minutes(result[f'{name}_seconds'])} of {words}"
+            for name, words in parts.items()
+            if f"{name}_seconds" in result
+        ]
+        yield "time", f"about {' and '.join(times)} for {settings['steps']:,} real steps here"
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds:,.0f} s" if seconds < 100 else f"{seconds / 60:,.0f} min"
 
 
 def _episodes(episodes: "Values") -> str:

@@ -2,23 +2,23 @@
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import jax
 import numpy as np
 from gymnasium.spaces import Discrete
 
-from surefoot.algorithms.algorithm import ALGORITHMS, DEFAULT, Overrides
-from surefoot.algorithms.off_policy import OffPolicyConfig, check_actions
-from surefoot.core.config import Count, Positive, check_values, flat
-from surefoot.core.spaces import UNBOUNDED, action_spec
+from surefoot.algorithms.algorithm import Overrides
+from surefoot.core.config import Count, Positive, check_values
+from surefoot.core.spaces import UNBOUNDED
 from surefoot.envs.base import TaskEnv
 from surefoot.envs.gym import snapshot as snapshots
 from surefoot.envs.gym.adapted import Cost, MissingCost
-from surefoot.envs.task import GYMNASIUM_ID, GymOptions, Task, find_task
+from surefoot.envs.task import GYMNASIUM_ID, Task, find_task
 from surefoot.runs.folder import Values
 from surefoot.runs.known import OWN, check_parts
-from surefoot.runs.setup import CostLimits, MakeEnv, limits_by_name, new_setup
+from surefoot.runs.setup import CostLimits, MakeEnv, limits_by_name
+from surefoot.use.forecast import training
 from surefoot.use.probe import (
     Seen,
     advance,
@@ -33,11 +33,6 @@ TINY, HUGE = 1e-3, 1e3
 """Scales outside of which observations and actions are pointed out."""
 TWICE = 500
 """Steps that are taken a second time, to see whether they are the same."""
-SETTINGS = (
-    "model", "steps", "episodes", "horizon", "rollouts", "passes", "replay_share", "ppo.hidden",
-    "ppo.normalise_observations", "ensemble.members", "ensemble.hidden", "ensemble.max_steps",
-)  # fmt: skip
-"""Settings of the default algorithm that are reported."""
 
 
 @dataclass
@@ -63,12 +58,13 @@ def check(
     seconds: float = 20.0,
     seed: int = 0,
     task_options: Overrides | None = None,
+    learning: bool = True,
 ) -> Values:
     """Try an environment with random actions; returns a report in plain values.
 
     `problems` lists what is wrong, what to do about it, and whether it stops training; `notes`
-    point out what may be right. The estimate `environment_seconds` is the environment's part of
-    the default training, without learning.
+    point out what may be right. `environment_seconds` and `learning_seconds` estimate the time of
+    the default training on this machine.
 
     Args:
         env: Whatever `train` takes: a task's name, a Gymnasium id, a reference
@@ -79,6 +75,7 @@ def check(
         seconds: Time for these steps; the first limit counts.
         seed: Seed of the environment and of the actions.
         task_options: Options of the task.
+        learning: Estimate `learning_seconds` too, which takes some seconds of compiling.
     """
     check_values({"steps": steps, "seconds": seconds}, {"steps": Count, "seconds": Positive})
     report, task = Report(), find_task(env, cost)
@@ -118,7 +115,10 @@ def check(
     if sound:
         _repeats(report, task.make(1, **options), seed, seen, seconds / 4)
         _snapshots(report, made)
-        _fits(report, task, made, options, limits)
+        if not made.max_episode_steps:  # reported already
+            made.max_episode_steps = report.values["episodes"]["longest"]
+        rate = report.values["steps_per_second"]
+        report.values |= training(task, made, options, limits, rate, learning)
         if not missing and getattr(made, "cost_function", None) is not None:
             _known_cost(report, made)
     return report.result()
@@ -310,33 +310,6 @@ def _snapshots(report: Report, env: TaskEnv) -> None:
             f"snapshot and restore fail: {problem}",
             "save all that the next steps depend on; see surefoot.envs.gym.snapshot",
         )
-
-
-def _fits(report: Report, task: Task, env: TaskEnv, options: Values, limits: CostLimits) -> None:
-    """Which algorithms fit, and the settings of the default one."""
-    if isinstance(task.options, GymOptions):  # one environment serves all
-        if not env.max_episode_steps:  # reported already
-            env.max_episode_steps = report.values["episodes"]["longest"]
-        task, options = replace(task, make_envs=lambda *_, **__: env), {}
-    report.values["algorithms"] = {}
-    for name in ALGORITHMS:
-        try:
-            setup = new_setup(
-                task, name, "default", jax.default_backend(), [0], None, {}, options,
-                cost_limit=limits or 1.0,
-            )  # fmt: skip
-            if isinstance(setup.config, OffPolicyConfig):
-                check_actions(action_spec(env.single_action_space))
-        except ValueError as error:
-            report.values["algorithms"][name] = str(error)
-            continue
-        report.values["algorithms"][name] = None
-        if name == DEFAULT:
-            settings = flat(setup.config)
-            report.values["settings"] = {s: settings[s] for s in SETTINGS if s in settings}
-            seconds = settings["steps"] / report.values["steps_per_second"]
-            summary = setup.algorithm.summary(setup.config)
-            report.values |= {"summary": summary, "environment_seconds": seconds}
 
 
 def _known_cost(report: Report, env: TaskEnv) -> None:
