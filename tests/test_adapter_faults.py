@@ -44,7 +44,10 @@ def collect(collector):
         (lambda v: (v[0] * [1, np.nan, 1], *v[1:]), r"observation is .*nan"),
         (lambda v: (v[0], np.inf, *v[2:]), "reward is inf"),
         (lambda v: (*v[:4], {"cost": np.nan}), "cost is .*nan"),
-        (lambda v: (*v[:4], {"speed": 1.0, "heat": 2.0}), r"info has no 'cost', but \['.*'speed'"),
+        (
+            lambda v: (*v[:4], {"speed": 1.0, "heat": 2.0}),
+            r"info has no 'cost', but .*'heat', .*'speed'",
+        ),
     ],
 )
 def test_faults_of_single_and_vector_environments(how, message, vector):
@@ -63,7 +66,7 @@ def raising(values):
         (lambda v: (v[0][:2], *v[1:]), r"observation has shape \(2,\), not \(3,\)"),
         (lambda v: ("far", *v[1:]), "ValueError: .*'far'"),
         (lambda v: (v[0], np.ones(2), *v[2:]), r"reward has shape \(2,\), not \(\)"),
-        (lambda v: (v[0], *v[2:]), "expected at least 5, got 4"),
+        (lambda v: (v[0], *v[2:]), "step returned 4 values; Gymnasium's API has five"),
         (lambda v: None, "TypeError"),
         (lambda v: (*v[:4], None), "TypeError"),
         (raising, "ZeroDivisionError: the motor stalled"),

@@ -254,7 +254,7 @@ def test_what_is_printed(call):
         ("BadStart", True, "observation 0 is inf after reset", "finite numbers"),
         ("BadReward", True, "reward is inf in random step 7", "finite numbers"),
         ("Raises", True, "step 5 of episode 1: ZeroDivisionError: the motor", "correct"),
-        ("NoCost", True, "costs are missing: info has no 'cost', but ['speed']", "--cost info:"),
+        ("NoCost", True, "costs are missing: info has no 'cost', but 'speed'", "--cost info:"),
         ("Negative", False, "cost is negative, down to -0.5", "at least 0"),
         ("Unseeded", False, "differ from step 1 on", "self.np_random"),
         ("Outside", False, "number 1 goes from 1 to 10, declared are -100 to 4", "widen"),

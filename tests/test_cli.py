@@ -199,7 +199,8 @@ def test_evaluate_as_json(call, trained):
 
 def test_evaluate_as_text(call, trained):
     code, out, _ = call("evaluate", str(trained[1]), "--episodes", "2")
-    assert code == 0 and out.startswith("seed 0: reward") and out.count("\n") == 1
+    assert code == 0 and out.startswith("seed 0: reward") and out.count("\n") == 2
+    assert "\n2 fresh episodes; 95 % interval: reward " in out
 
 
 def test_export_and_watch_a_run(call, trained, tmp_path):

@@ -210,8 +210,9 @@ def test_words_and_parts(file):
     assert list(parts) == ["cost", "reward", "termination", "initial states"]
     assert to_words(parts)[:2] == ["cost", f"reward={file}:reward"]
     assert read_known(to_words(parts)) == parts
-    assert to_words(read_known({"cost": len})) == ["cost="]
-    assert to_words(read_known(len)) == ["model="]
+    assert to_words(read_known({"cost": lambda *batch: 0})) == ["cost="]
+    assert to_words(read_known({"cost": np.hypot})) == ["cost=numpy:hypot"]
+    assert to_words(read_known(lambda env: None)) == ["model="]
     assert read_known("cost") == read_known(["cost"]) and read_known(None) == {}
 
 

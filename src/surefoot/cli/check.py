@@ -53,7 +53,11 @@ def _lines(result: "Values") -> Iterator[str]:
     for problem in result["problems"]:
         yield f"problem: {problem['problem']}  do: {problem['do']}"
     stops = any(problem["stops"] for problem in result["problems"])
-    yield "training is not possible yet" if stops else "ready to train"
+    if stops:
+        yield "training is not possible yet"
+    else:
+        see = "training is possible, but see the problems above"
+        yield see if result["problems"] else "ready to train"
 
 
 def _rows(result: "Values") -> Iterator[tuple[str, str]]:

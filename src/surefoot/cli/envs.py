@@ -70,7 +70,7 @@ def parity(files: Positional[tuple[Path, ...]], json_: Json = False) -> int:
 
 def watch(
     what: Positional[str],
-    out_: Annotated[Path, tyro.conf.arg(name="out")] = Path("clip.mp4"),
+    out_: Annotated[Path | None, tyro.conf.arg(name="out")] = None,
     policy: Literal["random", "still"] = "random",
     which: tuple[int, ...] = (0,),
     plan: Literal["look-ahead", "filter"] | None = None,
@@ -86,7 +86,7 @@ def watch(
 
     Args:
         what: A task (see surefoot train), or a run's folder, whose policy then acts.
-        out_: The clip's file: .mp4 or .gif.
+        out_: The clip's file, .mp4 or .gif; clip.mp4 if not given, or clip.gif without imageio.
         policy: What acts if no run does.
         which: Which of the run's seeds act, counted from 0; several are shown in a grid.
         plan: Plan on top of the run's policy, as in evaluate; safe-loop runs look ahead anyway.
@@ -99,6 +99,9 @@ def watch(
         cost_limit: Limit shown beside the running cost.
         beside: Show the policy without the plan beside it.
     """
+    from surefoot.envs.render.clip import default_clip
+
+    out_ = out_ or default_clip()
     if Path(what).is_dir():
         from surefoot.use.film import film as film_run
 

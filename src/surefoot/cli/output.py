@@ -1,6 +1,7 @@
 """Where commands print: rich consoles for people, JSON for programs."""
 
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -31,11 +32,29 @@ Json = Annotated[bool, tyro.conf.arg(name="json", help="Print JSON.")]
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A function that shows steps done, and of all, as a bar with the time left on a terminal."""
+    """A function that shows steps done, and of all: as a bar with the time left on a terminal,
+    otherwise as a line every now and then."""
+    if not err.is_terminal:
+        yield _lines_of(what)
+        return
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+    with Progress(*columns, console=err, transient=True) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, steps: bar.update(task, completed=done, total=steps)
+
+
+def _lines_of(what: str, every: float = 30.0) -> Callable[[int, int], None]:
+    """A function that prints steps done and of all, and the time left, every so many seconds."""
+    start = last = time.perf_counter()
+
+    def show(done: int, steps: int) -> None:
+        nonlocal last
+        now = time.perf_counter()
+        if done and now - last >= every:
+            last, left = now, (now - start) * (steps - done) / done
+            err.print(f"{what}: {done:,} of {steps:,} steps, about {left:,.0f} s left")
+
+    return show
 
 
 def emit(as_json: bool, value: object, lines: Iterable[str]) -> None:

@@ -1,5 +1,6 @@
 """The commands about runs on disk: resume, evaluate, export, runs and show."""
 
+import shlex
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
@@ -72,6 +73,20 @@ def print_result(path: Path) -> None:
         f"{result['seconds']:.0f} s, {saving:.2%} of it for checkpoints\n"
         f"figure: {escape(printable(figure))}\nrun:    {escape(printable(path))}"
     )
+    if evaluation["cost"] > evaluation["cost_limit"]:
+        out.print(_advice(path, result["real_steps"]), markup=False)
+
+
+def _advice(path: Path, steps: int) -> str:
+    """What may help a run above its limit."""
+    from surefoot.runs.folder import RunFolder
+    from surefoot.runs.info import algorithm_of, read_info
+
+    run = shlex.quote(str(path))
+    advice = f"above the limit: train longer (surefoot resume {run} --steps {2 * steps})"
+    if algorithm_of(read_info(RunFolder(path))).uses_model:
+        advice += f", or let plans step in (surefoot evaluate {run} --plan filter)"
+    return advice
 
 
 def evaluate(argv: list[str]) -> int:
@@ -139,6 +154,13 @@ def _evaluation(result: "Values") -> Iterator[str]:
             f"{result['cost_limit']:g}), within the limit {row['within_limit']:.0%}, mean of the "
             f"worst tenth {row['cost_cvar']:.1f}"
         )
+    intervals = [
+        f"{name} {low:.1f} to {high:.1f}"
+        for name in ("reward", "cost")
+        for low, high in filter(None, [result[f"{name}_interval"]])
+    ]
+    episodes = f"{result['episodes']} fresh episodes{' per seed' * (len(result['seeds']) > 1)}"
+    yield "; ".join([episodes, *(f"95 % interval: {', '.join(intervals)}",) * bool(intervals)])
     if "plan" in result:
         plan = result["plan"]
         line = f"{plan['how']}: a plan was followed at {plan['followed']:.1%} of the steps"

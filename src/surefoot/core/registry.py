@@ -31,11 +31,28 @@ def load_reference(text: str) -> Any:
             _load_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
         )
     except (Exception, SystemExit) as error:
-        raise ValueError(f"{source} cannot be imported: {type(error).__name__}: {error}") from error
+        beside = Path(f"{source}.py").is_file() and not source.endswith(".py")
+        hint = f"; for the file here: {source}.py:{attribute}" if beside else ""
+        problem = f"{type(error).__name__}: {error}{hint}"
+        raise ValueError(f"{source} cannot be imported: {problem}") from error
     if not hasattr(module, attribute):
         names = [name for name in vars(module) if not name.startswith("_")]
         raise ValueError(f"{source} has no {attribute!r}{did_you_mean(attribute, names)}")
     return getattr(module, attribute)
+
+
+def reference_to(value: Any) -> str | None:
+    """A reference to a class or function that stands at the top of a module; None for others.
+
+    Functions of a script that is being run have none: loading it would run it again.
+    """
+    module, name = sys.modules.get(getattr(value, "__module__", "")), getattr(value, "__name__", "")
+    if module is None or module.__name__ == "__main__" or getattr(module, name, None) is not value:
+        return None
+    file = getattr(module, "__file__", None) or ""
+    if "." in module.__name__ or "site-packages" in file or not file.endswith(".py"):
+        return f"{module.__name__}:{name}"
+    return f"{Path(file).resolve()}:{name}"
 
 
 def absolute_reference(text: str) -> str:
@@ -110,6 +127,11 @@ class Registry(Generic[T]):
         elif name in (installed := self._entry_points()):
             value = self._checked(name, installed[name].load())
         else:
+            if name.endswith(".py"):
+                raise ValueError(
+                    f"{self._what}={name!r} must name what is in the file: {name}:NAME, such as "
+                    f"the class or function that makes it"
+                )
             hint = did_you_mean(name, self)
             raise ValueError(f"{self._what}={name!r} is unknown{hint}. Known: {_listed(self)}")
         return self._values.setdefault(name, value)

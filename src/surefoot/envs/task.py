@@ -12,7 +12,13 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from surefoot.core.config import check_choice, did_you_mean, field_help, to_dict
-from surefoot.core.registry import Registry, absolute_reference, is_reference, load_reference
+from surefoot.core.registry import (
+    Registry,
+    absolute_reference,
+    is_reference,
+    load_reference,
+    reference_to,
+)
 
 if TYPE_CHECKING:
     from gymnasium import Env
@@ -82,6 +88,8 @@ class Task:
     """Overrides of the default planner of a safety filter."""
     reference: str | None = None
     """What `find_task` takes to make this task again; None if only Python can."""
+    keywords: tuple[str, ...] | None = ()
+    """Further options of a Gymnasium environment: arguments of what makes it. None: any name."""
 
     def make(
         self,
@@ -100,8 +108,11 @@ class Task:
     def configure(self, **options: object) -> Options:
         """The task's config with options changed by name; a ValueError names an unknown one."""
         names = self.option_names
+        if self.keywords is None or any(option in self.keywords for option in options):
+            options = self._as_keywords(options)
         for option in options:
             if option not in names:
+                names = (*names, *(self.keywords or ()))
                 known = f"Options: {', '.join(names)}" if names else "It has no options"
                 hint = did_you_mean(option, names)
                 raise ValueError(f"{self.name} has no option {option!r}{hint}. {known}")
@@ -112,6 +123,16 @@ class Task:
             raise ValueError(f"level={level!r} must be one of {', '.join(map(str, self.levels))}")
         chosen = self.levels[level] if isinstance(level, int) else {}
         return replace(self.options, **{**chosen, **options})
+
+    def _as_keywords(self, options: dict[str, object]) -> dict[str, object]:
+        """Options with those that are arguments of the environment under `kwargs`."""
+        own = self.option_names
+        fits = lambda name: self.keywords is None or name in self.keywords
+        more = {name: options.pop(name) for name in list(options) if name not in own and fits(name)}
+        given = options.get("kwargs", {})
+        if not isinstance(given, dict):
+            raise ValueError(f"kwargs={given!r} must be a dict of arguments, such as {{'wind': 1}}")
+        return {**options, "kwargs": {**given, **more}} if more else options
 
     @property
     def option_names(self) -> tuple[str, ...]:
@@ -128,6 +149,7 @@ class Task:
             check_choice("observation", observation, self.observations)
 
 
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 TASKS: Registry[Task] = Registry(Task, "task", BUILTIN)
 
 
@@ -159,7 +181,13 @@ def find_task(
     if isinstance(source, Task):
         task = source
     elif callable(source):
-        task = _from_function(source, getattr(source, "__name__", "environment"), None, cost)
+        name = getattr(source, "__name__", "environment")
+        task = _from_function(source, name, reference_to(source), cost)
+    elif not isinstance(source, str):
+        raise ValueError(
+            f"task={source!r} is a {type(source).__name__}; pass what makes environments: a class, "
+            f"or a function such as `lambda: {type(source).__name__}()`"
+        )
     elif source not in TASKS and GYMNASIUM_ID.match(source):
         task = _from_gymnasium(source, cost)
     elif source not in TASKS and is_reference(source):
@@ -193,7 +221,7 @@ def _from_gymnasium(name: str, cost: "Cost | None") -> Task:
     def make_one(**kwargs: Any) -> "Env":
         try:
             return gymnasium.make(name, disable_env_checker=True, **kwargs)
-        except (gymnasium.error.Error, ImportError) as error:
+        except (gymnasium.error.Error, ImportError, TypeError) as error:
             raise ValueError(f"task={name!r}: gymnasium cannot make it: {error}") from error
 
     return _from_function(make_one, name.rpartition("/")[2].rpartition(":")[2], name, cost)
@@ -207,27 +235,54 @@ def _from_function(
             f"task={reference or name!r} is a {type(function).__name__}, not a function"
         )
     parameters = _parameters(function)
-    takes_count = any(
-        p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-        for p in parameters
-    )
-    renders = any(p.name == "render_mode" or p.kind is p.VAR_KEYWORD for p in parameters)
+    required = [p for p in parameters if p.default is p.empty and p.kind not in VARIADIC]
+    names = [p.name for p in parameters if p.kind not in VARIADIC]
+    flexible = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    renders = "render_mode" in names or flexible
+    # A function with one required argument, which no option gives, makes a vector environment.
+    first = next(iter(required), None) if not _is_env_class(function) else None
+    count = first if first is not None and first.kind is not first.KEYWORD_ONLY else None
 
     def make_envs(
         options: GymOptions, num_envs: int, seed: int | None, render_mode: str | None, threads: int
     ) -> "VectorEnv":
+        from gymnasium.vector import VectorEnv
+
         from surefoot.envs.gym.adapters import adapt
 
         kwargs = options.kwargs
         if render_mode is not None and renders:
             kwargs = {**kwargs, "render_mode": render_mode}
+        missing = [p.name for p in required if p.name not in kwargs and p is not count]
+        if missing:
+            raise ValueError(
+                f"task={name!r}: the argument {missing[0]!r} is missing; give it a default, or "
+                f"pass it as an option of the task: --env {missing[0]}=VALUE"
+            )
         cost = _cost(options.cost)
-        if takes_count:
-            return adapt(function(num_envs, **kwargs), cost=cost, seed=seed)
-        return adapt(lambda: function(**kwargs), cost=cost, num_envs=num_envs, seed=seed)
+        if count is None or count.name in kwargs:
+            return adapt(lambda: function(**kwargs), cost=cost, num_envs=num_envs, seed=seed)
+        made = function(num_envs, **kwargs)
+        if not isinstance(made, VectorEnv):
+            raise ValueError(
+                f"task={name!r}: a function with a required argument, here {count.name!r}, gets "
+                f"the number of environments and must return a gymnasium.vector.VectorEnv, not a "
+                f"{type(made).__name__}; if it is another argument: --env {count.name}=VALUE"
+            )
+        return adapt(made, cost=cost, seed=seed)
 
     options = GymOptions() if cost is None else GymOptions(cost=cost)
-    return Task(name, f"The environment {name}.", make_envs, options, reference=reference)
+    return Task(
+        name, f"The environment {name}.", make_envs, options, reference=reference,
+        keywords=None if flexible else tuple(n for n in names if n != "render_mode"),
+    )  # fmt: skip
+
+
+def _is_env_class(function: Callable[..., object]) -> bool:
+    """Whether it is a class of single environments."""
+    return inspect.isclass(function) and not any(
+        "VectorEnv" in c.__name__ for c in function.__mro__
+    )
 
 
 def _parameters(function: Callable[..., object]) -> list[inspect.Parameter]:

@@ -117,7 +117,7 @@ def finish_curves(axis: Axes, name: str, log_steps: bool = False) -> None:
         axis.set_xlim(left=0)
     if name == "violations" and log_steps:
         axis.set_yscale("log", nonpositive="mask")
-    elif name != "reward":
+    elif name != "reward" and axis.get_ylim()[1] > 0:
         axis.set_ylim(bottom=-0.02 * axis.get_ylim()[1])  # keeps 0 off the axis line
     else:
         crop_start(axis)
@@ -134,7 +134,7 @@ def crop_start(axis: Axes) -> None:
     lines = [np.asarray(line.get_ydata(), float) for line in axis.get_lines()]
     values = np.concatenate([line for line in lines if len(line) > 2] or [np.zeros(1)])
     least, low, high = values.min(), np.quantile(values, 0.1), values.max()
-    if high - low < (high - least) / 3:
+    if 0 < high - low < (high - least) / 3:
         margin = 0.1 * (high - low)
         axis.set_ylim(float(low - margin), float(high + margin))
         axis.annotate(
@@ -173,7 +173,9 @@ def draw_curves(
     lengths = [group.real_steps for group in groups]
     log_steps = max(lengths) > LOG_RATIO * min(lengths)
     task, what = groups[0].task, LABELS.get(name, name)
-    caption = f"{task}: {what} over real steps. Mean over seeds with its 95 % bootstrap interval."
+    caption = f"{task}: {what} over real steps."
+    if any(len({row["seed"] for row in group.rows}) > 1 for group in groups):
+        caption += " Mean over seeds with its 95 % bootstrap interval."
     with panel(path, caption, task) as axis:
         for group in groups:
             plot_curve(axis, group.rows, name, group.shown, group.number)

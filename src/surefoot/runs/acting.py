@@ -47,6 +47,12 @@ class Acting:
     def __post_init__(self) -> None:
         count = len(self.setup.seeds) * self.per_seed
         self.env = self.setup.make_envs(count, render_mode=self.render_mode)
+        seen, size = self.policy.weights[0].shape[-2], self.env.single_observation_space.shape[0]
+        if seen != size and self.act is None:
+            raise ValueError(
+                f"the policy takes observations of {seen} numbers, but those of "
+                f"{self.setup.task.name} have {size}; the environment has changed since training"
+            )
         plans = self.planning is not None and self.planning.config is not None
         self.problem = self.setup.problem(self.env, self.per_seed) if plans else None
         self.model = self.problem and self.problem.model

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array
 
 from surefoot.core.config import check_choice
-from surefoot.core.registry import absolute_reference, is_reference, load_reference
+from surefoot.core.registry import absolute_reference, is_reference, load_reference, reference_to
 from surefoot.core.spaces import action_spec
 from surefoot.envs.base import TaskEnv
 from surefoot.envs.gym.adapted import choices, flat_choices
@@ -90,7 +90,8 @@ def _from_word(word: str) -> tuple[str, str]:
 
 def to_words(parts: Parts) -> list[str]:
     """The parts as a run records them, and as `read_known` takes them."""
-    written = lambda function: IN_PYTHON if callable(function) else function
+    in_python = lambda function: reference_to(function) or IN_PYTHON
+    written = lambda function: in_python(function) if callable(function) else function
     return [
         name.replace(" ", "_")
         if function == OWN

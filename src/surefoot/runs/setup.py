@@ -25,7 +25,7 @@ from surefoot.core.registry import absolute_reference
 from surefoot.core.spaces import action_spec
 from surefoot.envs.base import TaskEnv
 from surefoot.envs.gym.adapted import Cost
-from surefoot.envs.task import BLACK_BOX, Task, find_task
+from surefoot.envs.task import BLACK_BOX, TASKS, Task, find_task
 from surefoot.runs.folder import Values
 from surefoot.runs.info import RunInfo, config_of
 from surefoot.runs.known import IN_PYTHON, MODEL, Known, Parts, check_parts, known_model, read_known
@@ -177,28 +177,27 @@ def recorded_setup(
     known: Known = None,
     cost: Cost | None = None,
 ) -> Setup:
-    """The setup of a run on disk; arguments are those that the run does not record."""
-    if (info.task is None) != (make_env is not None):
+    """The setup of a run on disk; arguments replace what the run records, or does not record."""
+    if info.task is None and make_env is None:
         raise ValueError(
-            f"{path} was trained on the task {info.task}, so make_env must not be given"
-            if make_env
-            else f"{path} was trained on environments made by a Python function: pass that "
-            f"function as make_env"
+            f"{path} was trained on environments made by a Python function that it does not "
+            f"record: pass that function as make_env"
         )
+    if make_env is not None and info.task in TASKS:
+        raise ValueError(f"{path} was trained on the task {info.task}; leave make_env out")
     options = dict(info.task_options)
-    if (options.get("cost") == IN_PYTHON) != (cost is not None):
+    if options.get("cost") == IN_PYTHON and cost is None:
         raise ValueError(
-            f"{path} records its cost, so cost must not be given"
-            if cost is not None
-            else f"{path} was trained with a Python function as cost: pass that function as cost"
+            f"{path} was trained with a Python function as cost: pass that function as cost"
         )
     if cost is not None:
-        del options["cost"]
+        options.pop("cost", None)
     config = config_of(info, path)
     try:
         task = find_task(make_env or str(info.task), cost)
     except ValueError as error:
-        raise ValueError(f"{path}: its task cannot be made: {error}") from error
+        do = "put it back, or pass what makes environments as make_env in Python"
+        raise ValueError(f"{path}: its task cannot be made: {error}; {do}") from error
     parts = read_known(info.known_from if known is None else known)
     return Setup(task, options, ALGORITHMS[info.algorithm], config, tuple(info.seeds), parts)
 

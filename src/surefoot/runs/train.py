@@ -15,7 +15,7 @@ from surefoot.algorithms import loop
 from surefoot.algorithms.algorithm import CUSTOM, DEFAULT, Algorithm, Config, Overrides
 from surefoot.algorithms.loop import Epoch, Training
 from surefoot.core.config import Range, check_values, to_dict
-from surefoot.core.registry import absolute_reference
+from surefoot.core.registry import absolute_reference, reference_to
 from surefoot.core.snapshot import Saved
 from surefoot.envs.gym.adapted import Cost
 from surefoot.envs.task import Task
@@ -99,7 +99,8 @@ def train(
         task, algorithm, preset, jax.default_backend(), range(seed, seed + seeds), config, changes,
         task_options or {}, cost, cost_limit, known,
     )  # fmt: skip
-    training, notes, warm = begin(setup), list(setup.notes), None
+    training, warm = begin(setup), None
+    notes = [*setup.notes, *rounded_up(training)]
     if from_run is not None:
         source = open_source(from_run)
         chosen = choose_seeds(source, seeds, from_seed)
@@ -113,7 +114,7 @@ def train(
         version=__version__,
         task=setup.task.reference,
         task_name=setup.task.name,
-        task_options={**setup.options, **({"cost": IN_PYTHON} if callable(cost) else {})},
+        task_options={**setup.options, **recorded_cost(cost)},
         algorithm=name,
         preset=preset if config is None else CUSTOM,
         seeds=list(setup.seeds),
@@ -133,6 +134,21 @@ def train(
     folder = RunFolder.new(f"{setup.task.name}-{setup.algorithm.name}", out)
     with folder.locked():
         return train_to_end(folder, info, setup, training, None, notes, quiet, on_epoch)
+
+
+def recorded_cost(cost: Cost | None) -> Overrides:
+    """A cost that is a function, as the run records it."""
+    return {"cost": reference_to(cost) or IN_PYTHON} if callable(cost) else {}
+
+
+def rounded_up(training: Training) -> list[str]:
+    """A note if more real steps will be taken than asked for: episodes are taken whole."""
+    problem, steps = training.problem, training.steps
+    size = training.trainer.round_steps * problem.environments
+    whole = -(-steps // size) * size
+    if whole == steps:
+        return []
+    return [f"{whole:,} real steps instead of {steps:,}: {size:,} are taken at a time"]
 
 
 def begin(setup: Setup, last: Checkpoint | None = None) -> Training:

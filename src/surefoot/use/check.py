@@ -119,6 +119,10 @@ def check(
             made.max_episode_steps = report.values["episodes"]["longest"]
         rate = report.values["steps_per_second"]
         report.values |= training(task, made, options, limits, rate, learning)
+        reasons = list(report.values["algorithms"].values())
+        if None not in reasons:
+            problem, _, do = str(reasons[0]).partition("; ")
+            report.problem(problem, do or "correct this, then check again", stops=True)
         if not missing and getattr(made, "cost_function", None) is not None:
             _known_cost(report, made)
     return report.result()

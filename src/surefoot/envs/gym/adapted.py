@@ -130,13 +130,27 @@ class Adapted(VectorEnv):
             shape = (self.num_envs, *self._cost_shape)
             name = f"cost of the function (cost_names={self.cost_names})"
             taken = actions if self.choices is None else flat_choices(self.choices)[actions]
-            cost = shaped(name, self.cost_function(before, taken, next_obs), shape)
+            cost = shaped(name, self._computed(before, taken, next_obs), shape)
         info: Info = {"cost": cost.reshape(self.num_envs, len(self.cost_names))}
         ended = terminated | truncated
         if ended.any():
             info |= {"final_obs": next_obs, "_final_obs": ended}
         self._obs = obs
         return obs.copy(), reward, terminated, truncated, info
+
+    def _computed(self, obs: np.ndarray, action: np.ndarray, next_obs: np.ndarray) -> np.ndarray:
+        """Costs by the function; an exception says what it was called with."""
+        assert self.cost_function is not None
+        try:
+            return self.cost_function(obs, action, next_obs)
+        except Exception as error:
+            function = getattr(self.cost_function, "__name__", "the cost function")
+            shapes = ", ".join(str(np.shape(x)) for x in (obs, action, next_obs))
+            raise ValueError(
+                f"cost function {function}: {type(error).__name__}: {error}. It is called with "
+                f"batches (obs, action, next_obs) of shapes {shapes}, so the first number of every "
+                f"observation is obs[:, 0], and returns one cost for each row"
+            ) from error
 
     def _checked_actions(self, actions: np.ndarray) -> np.ndarray:
         actions, space = np.asarray(actions), self.single_action_space

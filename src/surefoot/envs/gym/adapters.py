@@ -126,8 +126,10 @@ class _SyncAdapter(Adapted):
 
     def _first(self, i: int, seed: int | None = None, options: Info | None = None) -> np.ndarray:
         with self._naming(i):
-            obs, _ = self.envs[i].reset(seed=seed, options=options)
-            return self._flattened(obs)
+            values = self.envs[i].reset(seed=seed, options=options)
+            if not (isinstance(values, tuple) and len(values) == 2):
+                raise ValueError(f"reset returned a {type(values).__name__}, not (obs, info)")
+            return self._flattened(values[0])
 
     def _advance(self, actions: np.ndarray) -> Step:
         self._t += 1
@@ -143,7 +145,13 @@ class _SyncAdapter(Adapted):
     def _one(self, i: int, action: np.ndarray) -> tuple[np.ndarray, np.ndarray, bool, bool, list]:
         """Environment i's observation, reward, ends and costs under the keys."""
         with self._naming(i):
-            obs, reward, *given, terminated, truncated, info = self.envs[i].step(action)
+            values = self.envs[i].step(action)
+            if len(values) not in (5, 6):
+                raise ValueError(
+                    f"step returned {len(values)} values; Gymnasium's API has five: obs, reward, "
+                    f"terminated, truncated, info"
+                )
+            obs, reward, *given, terminated, truncated, info = values
             info = dict(info) | ({"cost": given[0]} if given else {})
             costs = []
             for key in self._keys if self.cost_function is None else ():
@@ -267,4 +275,5 @@ def _conforms(env: VectorEnv) -> bool:
 
 def _missing(key: str, info: Info) -> str:
     keys = sorted(name for name in info if name.removeprefix("_") not in set(info) - {name})
-    return f"info has no {key!r}, but {keys}; pass its key, keys or a function as `cost`"
+    holds = f"but {', '.join(map(repr, keys))}" if keys else "it is empty"
+    return f"info has no {key!r}, {holds}; pass its key, keys or a function as `cost`"

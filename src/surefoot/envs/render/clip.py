@@ -41,6 +41,11 @@ def save_clip(frames: Iterable[np.ndarray], path: str | Path, fps: float) -> Pat
     return path
 
 
+def default_clip() -> Path:
+    """The clip's name if none is given: .gif where .mp4 cannot be written."""
+    return Path("clip.mp4" if _has_video() else "clip.gif")
+
+
 def _has_video() -> bool:
     return all(importlib.util.find_spec(name) for name in ("imageio", "imageio_ffmpeg"))
 
