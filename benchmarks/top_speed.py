@@ -3,8 +3,9 @@
     python benchmarks/top_speed.py
 
 The robots drive with constant actions, each -1, -0.5, 0, 0.5 or 1, and the fastest is printed. On
-the circle itself, a step earns a tenth of the speed; elsewhere it earns less. The boundaries of
-level 1 cut the circle.
+the circle itself, of radius 1.5, a step earns a tenth of the speed. On another circle this is
+divided by 1 + the difference of the radii. The boundaries of level 1 cut the circle: the largest
+circle within them has a smaller radius.
 """
 
 import itertools
@@ -12,6 +13,9 @@ import itertools
 import numpy as np
 
 import surefoot
+
+RADIUS = 1.5
+"""Of the circle, in metres."""
 
 
 def top_speed(task: str, steps: int = 200) -> float:
@@ -30,4 +34,8 @@ if __name__ == "__main__":
         env = surefoot.make(f"{robot}Circle1")
         length, speed = env.config.max_episode_steps, top_speed(f"{robot}Circle1")
         most = 0.1 * speed * length
-        print(f"{robot}Circle1: top speed {speed:.2f} m/s, at most {most:.1f} in {length} steps")
+        within = most / (1 + RADIUS - env.config.boundary)
+        print(
+            f"{robot}Circle1: top speed {speed:.2f} m/s, at most {most:.1f} in {length} steps; "
+            f"{within:.1f} on the largest circle within the boundaries"
+        )

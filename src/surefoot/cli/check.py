@@ -33,7 +33,7 @@ def check(
         steps: Random steps to take.
         seconds: Time for these steps; the first limit counts.
         seed: Seed of the environment and of the actions.
-        options: Options of the task, as NAME=VALUE.
+        options: Options of the task, or arguments of your environment, as NAME=VALUE.
         learning: Estimate the time of learning too, which takes some seconds of compiling.
     """
     from surefoot.use.check import check

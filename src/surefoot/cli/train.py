@@ -88,7 +88,7 @@ def train(argv: list[str]) -> int:
             known: Parts that the model is given and need not learn: cost (the function given as
                 --cost), or PART=file.py:function for reward, cost, termination, initial_states or
                 a whole model. They must be traceable by JAX.
-            env: Options of the task, as NAME=VALUE.
+            env: Options of the task, or arguments of your environment, as NAME=VALUE.
             loggers: Additional loggers: tensorboard, wandb, or file.py:Logger.
             checkpoint_every: Minimum seconds between checkpoints; if not given, they take at most
                 1 % of the time.
