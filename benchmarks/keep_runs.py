@@ -16,7 +16,9 @@ from surefoot.runs.folder import METRICS, RunFolder
 
 def short_command(command: str, name: str) -> str:
     """The command with `--out NAME` instead of a path of one machine."""
-    words = shlex.split(command)
+    words = [
+        f"--out={name}" if word.startswith("--out=") else word for word in shlex.split(command)
+    ]
     if "--out" in words:
         words[words.index("--out") + 1] = name
     return shlex.join(words)
@@ -24,8 +26,10 @@ def short_command(command: str, name: str) -> str:
 
 def rounded(text: str) -> str:
     """Numbers with seven digits; integers and words as they are."""
-    short = f"{float(text):.7g}" if "." in text or "e" in text.lower() else text
-    return min(text, short, key=len)
+    try:
+        return min(text, f"{float(text):.7g}" if "." in text else text, key=len)
+    except ValueError:
+        return text
 
 
 def keep(run: Path, to: Path) -> None:

@@ -31,8 +31,10 @@ def load_reference(text: str) -> Any:
             _load_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
         )
     except (Exception, SystemExit) as error:
-        beside = Path(f"{source}.py").is_file() and not source.endswith(".py")
-        hint = f"; for the file here: {source}.py:{attribute}" if beside else ""
+        file, hint = Path(source.replace(".", "/") + ".py"), ""
+        if isinstance(error, ModuleNotFoundError) and not source.endswith(".py"):
+            hint = "; install it, or set PYTHONPATH to the folder that holds it"
+            hint = f"; for the file here: {file}:{attribute}" if file.is_file() else hint
         problem = f"{type(error).__name__}: {error}{hint}"
         raise ValueError(f"{source} cannot be imported: {problem}") from error
     if not hasattr(module, attribute):
@@ -66,6 +68,11 @@ def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise FileNotFoundError(f"there is no file {path}")
     # One module per file: loading it twice would make two versions of each class.
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        same = isinstance(file, str) and file.endswith(path.name) and Path(file).resolve() == path
+        if same and module.__name__ != "__main__":
+            return module
     name = f"surefoot_user_{path.stem}_{abs(hash(str(path))):x}"
     if name not in sys.modules:
         spec = importlib.util.spec_from_file_location(name, path)

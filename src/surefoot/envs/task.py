@@ -4,7 +4,6 @@ Whatever a user may name becomes a `Task` in `find_task`, once. Nothing behind i
 task it has. This module imports neither MuJoCo nor JAX.
 """
 
-import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
@@ -127,12 +126,19 @@ class Task:
     def _as_keywords(self, options: dict[str, object]) -> dict[str, object]:
         """Options with those that are arguments of the environment under `kwargs`."""
         own = self.option_names
-        fits = lambda name: self.keywords is None or name in self.keywords
-        more = {name: options.pop(name) for name in list(options) if name not in own and fits(name)}
+        more = {
+            name: options.pop(name)
+            for name in list(options)
+            if name not in own and self.takes(name)
+        }
         given = options.get("kwargs", {})
         if not isinstance(given, dict):
             raise ValueError(f"kwargs={given!r} must be a dict of arguments, such as {{'wind': 1}}")
         return {**options, "kwargs": {**given, **more}} if more else options
+
+    def takes(self, option: str) -> bool:
+        """Whether there is an option of this name."""
+        return self.keywords is None or option in (*self.option_names, *self.keywords)
 
     @property
     def option_names(self) -> tuple[str, ...]:
@@ -149,7 +155,6 @@ class Task:
             check_choice("observation", observation, self.observations)
 
 
-VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 TASKS: Registry[Task] = Registry(Task, "task", BUILTIN)
 
 
@@ -178,24 +183,28 @@ def find_task(
             several of them), a function of batches (obs, action, next_obs), or a reference to one.
         cost_limits: Limits by name that replace the task's own.
     """
+    from surefoot.envs.own import from_function, from_gymnasium
+
     if isinstance(source, Task):
         task = source
     elif callable(source):
         name = getattr(source, "__name__", "environment")
-        task = _from_function(source, name, reference_to(source), cost)
+        task = from_function(source, name, reference_to(source), cost)
     elif not isinstance(source, str):
+        kind = type(source).__name__
+        what = f"a function such as `lambda: {kind}()`" if hasattr(source, "step") else "a function"
         raise ValueError(
-            f"task={source!r} is a {type(source).__name__}; pass what makes environments: a class, "
-            f"or a function such as `lambda: {type(source).__name__}()`"
+            f"task={source!r} is a {kind}; pass a name, or what makes environments: a class, or "
+            f"{what}"
         )
     elif source not in TASKS and GYMNASIUM_ID.match(source):
-        task = _from_gymnasium(source, cost)
+        task = from_gymnasium(source, cost)
     elif source not in TASKS and is_reference(source):
         value, reference = load_reference(source), absolute_reference(source)
         if isinstance(value, Task):
             task = replace(value, reference=reference)
         else:
-            task = _from_function(value, source.rpartition(":")[2], reference, cost)
+            task = from_function(value, source.rpartition(":")[2], reference, cost)
     else:
         task = TASKS[source]  # raises, with the nearest name
         task = replace(task, reference=task.reference or source)
@@ -213,92 +222,6 @@ class GymOptions:
     (obs, action, next_obs)."""
     kwargs: dict[str, object] = field(default_factory=dict)
     """Keyword arguments of `gymnasium.make`, or of the function that makes environments."""
-
-
-def _from_gymnasium(name: str, cost: "Cost | None") -> Task:
-    import gymnasium
-
-    def make_one(**kwargs: Any) -> "Env":
-        try:
-            return gymnasium.make(name, disable_env_checker=True, **kwargs)
-        except (gymnasium.error.Error, ImportError, TypeError) as error:
-            raise ValueError(f"task={name!r}: gymnasium cannot make it: {error}") from error
-
-    return _from_function(make_one, name.rpartition("/")[2].rpartition(":")[2], name, cost)
-
-
-def _from_function(
-    function: Callable[..., Any], name: str, reference: str | None, cost: "Cost | None"
-) -> Task:
-    if not callable(function):
-        raise ValueError(
-            f"task={reference or name!r} is a {type(function).__name__}, not a function"
-        )
-    parameters = _parameters(function)
-    required = [p for p in parameters if p.default is p.empty and p.kind not in VARIADIC]
-    names = [p.name for p in parameters if p.kind not in VARIADIC]
-    flexible = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    renders = "render_mode" in names or flexible
-    # A function with one required argument, which no option gives, makes a vector environment.
-    first = next(iter(required), None) if not _is_env_class(function) else None
-    count = first if first is not None and first.kind is not first.KEYWORD_ONLY else None
-
-    def make_envs(
-        options: GymOptions, num_envs: int, seed: int | None, render_mode: str | None, threads: int
-    ) -> "VectorEnv":
-        from gymnasium.vector import VectorEnv
-
-        from surefoot.envs.gym.adapters import adapt
-
-        kwargs = options.kwargs
-        if render_mode is not None and renders:
-            kwargs = {**kwargs, "render_mode": render_mode}
-        missing = [p.name for p in required if p.name not in kwargs and p is not count]
-        if missing:
-            raise ValueError(
-                f"task={name!r}: the argument {missing[0]!r} is missing; give it a default, or "
-                f"pass it as an option of the task: --env {missing[0]}=VALUE"
-            )
-        cost = _cost(options.cost)
-        if count is None or count.name in kwargs:
-            return adapt(lambda: function(**kwargs), cost=cost, num_envs=num_envs, seed=seed)
-        made = function(num_envs, **kwargs)
-        if not isinstance(made, VectorEnv):
-            raise ValueError(
-                f"task={name!r}: a function with a required argument, here {count.name!r}, gets "
-                f"the number of environments and must return a gymnasium.vector.VectorEnv, not a "
-                f"{type(made).__name__}; if it is another argument: --env {count.name}=VALUE"
-            )
-        return adapt(made, cost=cost, seed=seed)
-
-    options = GymOptions() if cost is None else GymOptions(cost=cost)
-    return Task(
-        name, f"The environment {name}.", make_envs, options, reference=reference,
-        keywords=None if flexible else tuple(n for n in names if n != "render_mode"),
-    )  # fmt: skip
-
-
-def _is_env_class(function: Callable[..., object]) -> bool:
-    """Whether it is a class of single environments."""
-    return inspect.isclass(function) and not any(
-        "VectorEnv" in c.__name__ for c in function.__mro__
-    )
-
-
-def _parameters(function: Callable[..., object]) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return []
-
-
-def _cost(cost: "Cost") -> "Cost":
-    """A cost as `adapt` takes it."""
-    if isinstance(cost, list | tuple):
-        return tuple(_cost(one) for one in cost)  # type: ignore[misc]
-    if isinstance(cost, str) and not cost.startswith("info:") and is_reference(cost):
-        return load_reference(cost)
-    return cost.removeprefix("info:") if isinstance(cost, str) else cost
 
 
 def make(task: str | Task, num_envs: int = 1, **options: Any) -> Any:

@@ -13,6 +13,7 @@ from surefoot.algorithms.planning import PlannedActor
 from surefoot.algorithms.seeds import seed_keys
 from surefoot.algorithms.trainer import Planning
 from surefoot.core.policy import Policy
+from surefoot.core.spaces import action_spec
 from surefoot.runs.folder import Values
 from surefoot.runs.setup import Setup
 
@@ -47,16 +48,26 @@ class Acting:
     def __post_init__(self) -> None:
         count = len(self.setup.seeds) * self.per_seed
         self.env = self.setup.make_envs(count, render_mode=self.render_mode)
-        seen, size = self.policy.weights[0].shape[-2], self.env.single_observation_space.shape[0]
-        if seen != size and self.act is None:
-            raise ValueError(
-                f"the policy takes observations of {seen} numbers, but those of "
-                f"{self.setup.task.name} have {size}; the environment has changed since training"
-            )
+        self._check_sizes()
         plans = self.planning is not None and self.planning.config is not None
         self.problem = self.setup.problem(self.env, self.per_seed) if plans else None
         self.model = self.problem and self.problem.model
         self.planned: PlannedActor | None = None
+
+    def _check_sizes(self) -> None:
+        """Raise a ValueError unless policy and limits fit the environment: it may have changed."""
+        env, limits = self.env, self.setup.config.cost_limit
+        sizes = {"cost": (len(env.cost_names), len(limits))}
+        if self.act is None:
+            seen, acted = self.policy.weights[0].shape[-2], self.policy.actions
+            sizes["observation"] = env.single_observation_space.shape[0], seen
+            sizes["action"] = action_spec(env.single_action_space).size, acted
+        for what, (now, before) in sizes.items():
+            if now != before:
+                raise ValueError(
+                    f"the run was trained with {what}s of size {before}, but those of "
+                    f"{self.setup.task.name} have {now}: the environment has changed"
+                )
 
     def make_actor(self, rngs: Generators, steps: int) -> Actor:
         """What acts for `steps` steps, with a generator per seed."""

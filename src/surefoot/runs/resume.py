@@ -12,6 +12,7 @@ from surefoot.algorithms.collect import environment_seeds
 from surefoot.algorithms.loop import Epoch
 from surefoot.core.files import Damaged, Folder
 from surefoot.core.npz import entry_of
+from surefoot.core.registry import reference_to
 from surefoot.envs.gym.adapted import Cost
 from surefoot.runs.cache import use_cache
 from surefoot.runs.checkpoint import (
@@ -76,6 +77,7 @@ def resume(
             if steps < least:
                 raise ValueError(f"steps={steps} must be at least {least}, which the run has done")
             info = replace(info, config={**info.config, "steps": steps})
+        _check_same(info, folder.path, make_env, cost)
         setup = recorded_setup(info, folder.path, make_env, known, cost)
         if not sound:
             folder.write_json("config.json", info.to_dict())
@@ -94,6 +96,18 @@ def resume(
         if last is None and info.warm_start is not None:
             repeat(training.trainer, info.warm_start)
         return train_to_end(folder, info, setup, training, last, notes, quiet, on_epoch)
+
+
+def _check_same(info: RunInfo, path: Path, make_env: MakeEnv | None, cost: Cost | None) -> None:
+    """Raise a ValueError if an argument replaces what the run records: it would be wrong."""
+    recorded = {"make_env": info.task, "cost": info.task_options.get("cost") or None}
+    for name, given in (("make_env", make_env), ("cost", cost)):
+        before, now = recorded[name], reference_to(given) if callable(given) else given
+        if given is not None and before is not None and before != now:
+            raise ValueError(
+                f"{path} records {name}={before!r}, which resume cannot replace; leave {name} out, "
+                f"or start a new run from this one with from_run"
+            )
 
 
 def backend_of(run: str | Path) -> str:

@@ -25,6 +25,7 @@ from surefoot.core.registry import absolute_reference
 from surefoot.core.spaces import action_spec
 from surefoot.envs.base import TaskEnv
 from surefoot.envs.gym.adapted import Cost
+from surefoot.envs.own import RESERVED
 from surefoot.envs.task import BLACK_BOX, TASKS, Task, find_task
 from surefoot.runs.folder import Values
 from surefoot.runs.info import RunInfo, config_of
@@ -35,7 +36,6 @@ MakeEnv = Callable[..., Env | VectorEnv]
 """Makes one environment, or as many as its argument says; see `envs.task.find_task`."""
 CostLimits = float | Sequence[float] | Mapping[str, float]
 """One limit for all constraints, one for each in order, or each by name."""
-RESERVED = ("num_envs", "seed", "threads", "render_mode")
 """Arguments of `Task.make` that a run sets itself."""
 
 
@@ -183,7 +183,8 @@ def recorded_setup(
             f"{path} was trained on environments made by a Python function that it does not "
             f"record: pass that function as make_env"
         )
-    if make_env is not None and info.task in TASKS:
+    registered = info.task is not None and info.task in TASKS
+    if make_env is not None and registered:
         raise ValueError(f"{path} was trained on the task {info.task}; leave make_env out")
     options = dict(info.task_options)
     if options.get("cost") == IN_PYTHON and cost is None:
@@ -196,8 +197,11 @@ def recorded_setup(
     try:
         task = find_task(make_env or str(info.task), cost)
     except ValueError as error:
-        do = "put it back, or pass what makes environments as make_env in Python"
-        raise ValueError(f"{path}: its task cannot be made: {error}; {do}") from error
+        do = "; put it back, or pass what makes environments as make_env in Python"
+        more = "" if make_env or registered else do
+        raise ValueError(f"{path}: its task cannot be made: {error}{more}") from error
+    if make_env is not None:  # a function may have set the arguments itself
+        options = {name: value for name, value in options.items() if task.takes(name)}
     parts = read_known(info.known_from if known is None else known)
     return Setup(task, options, ALGORITHMS[info.algorithm], config, tuple(info.seeds), parts)
 

@@ -60,7 +60,9 @@ def training(
             more["summary"] = setup.algorithm.summary(config)
             more["environment_seconds"] = settings["steps"] / rate
             if learning:
-                more["learning_seconds"] = learning_seconds(config, setup.problem(env, 1))
+                more["learning_seconds"] = learning_seconds(
+                    config, setup.problem(setup.make_envs(1), 1)
+                )
     return {"algorithms": fits, **more}
 
 

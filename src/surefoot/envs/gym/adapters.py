@@ -127,8 +127,8 @@ class _SyncAdapter(Adapted):
     def _first(self, i: int, seed: int | None = None, options: Info | None = None) -> np.ndarray:
         with self._naming(i):
             values = self.envs[i].reset(seed=seed, options=options)
-            if not (isinstance(values, tuple) and len(values) == 2):
-                raise ValueError(f"reset returned a {type(values).__name__}, not (obs, info)")
+            if len(values) != 2:
+                raise ValueError(f"reset returned {len(values)} values; must be two: obs, info")
             return self._flattened(values[0])
 
     def _advance(self, actions: np.ndarray) -> Step:
