@@ -77,6 +77,7 @@ def drift_epochs():
     return [(epoch.policy, epoch.metrics[0]) for epoch in in_memory.epochs(DRIFT, drifts)]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("optimised")
 def test_drift_is_followed_at_the_constrained_distance():
     policy, _ = drift_epochs()[-1]
@@ -182,6 +183,7 @@ MORTAL = replace(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("optimised")
 def test_episodes_that_terminate_are_solved_to_the_optimum(monkeypatch):
     """Episodes last 30 of 200 steps, so their cost is far from that of a rollout times 200 / 20."""

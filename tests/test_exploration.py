@@ -122,6 +122,7 @@ def test_noise_lasts_for_one_epoch_where_returns_differ(monkeypatch, source):
     assert noise_of(monkeypatch, config, source) == [[0.95], [0.0], [0.0]]
 
 
+@pytest.mark.slow
 def test_noise_lasts_until_a_return_differs_from_the_others(monkeypatch):
     config = replace(CONFIG, noise_correlation=0.95, steps=20 * STEPS)
     epochs = np.array(noise_of(monkeypatch, config, Treasure, (0, 1, 2)))

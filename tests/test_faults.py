@@ -220,6 +220,7 @@ def test_a_broken_environment_is_named_and_earlier_epochs_are_saved(how, words, 
     assert row.state == "failed" and "environment 0, step" in row.problem
 
 
+@pytest.mark.slow
 def test_killed_runs_resume_bit_for_bit(tmp_path):
     """The short form of benchmarks/faults.py."""
     epochs, out = 60, tmp_path / "run"

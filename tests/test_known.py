@@ -224,6 +224,7 @@ WORDS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_run_with_known_parts_is_used_from_its_folder(call, file, tmp_path, monkeypatch):
     out = tmp_path / "run"
     known = ["--known", "cost", "reward=mine.py:half"]

@@ -81,6 +81,7 @@ def plain(tree):
     return [np.asarray(jax.random.key_data(x) if is_key(x) else x) for x in leaves]
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run_bit_for_bit():
     first, second = (list(epochs(PAPER, [3])) for _ in range(2))
     assert len(first) == 2

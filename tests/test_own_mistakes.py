@@ -10,6 +10,7 @@ import surefoot
 from surefoot.cli import output
 from surefoot.core.registry import reference_to
 from surefoot.envs.render import clip
+from surefoot.use import forecast
 
 FILE = """
 import gymnasium as gym
@@ -122,9 +123,16 @@ def test_what_stops_training_is_named_with_what_to_do(call, words, message):
     assert code == 1 and any(message in problem for problem in problems), problems
 
 
-def test_a_task_with_a_known_model_is_checked_with_its_own_observation(call):
-    code, out, _ = call("check", "PointGoal", "--steps=20", "--json")
-    assert code == 0 and json.loads(out)["learning_seconds"] > 0
+def test_learning_is_timed_on_what_the_model_observes(call, monkeypatch):
+    sizes = []
+
+    def learning_seconds(config, problem):
+        sizes.extend([problem.observation_size, problem.task_model.observation_size])
+        return 1.0
+
+    monkeypatch.setattr(forecast, "learning_seconds", learning_seconds)
+    assert call("check", "PointGoal", "--steps=20")[0] == 0
+    assert sizes == [21, 21]  # of the model `ego`, not 44 of the task's own observation
 
 
 def test_an_argument_that_no_option_can_give(call):

@@ -238,6 +238,7 @@ def test_a_fall_saves_no_endless_cost():
         np.testing.assert_allclose(rows.targets[:, 1], [3.5, 3.5 if endless else 1.0, 3.5])
 
 
+@pytest.mark.slow
 def test_a_trust_region_holds_the_policy():
     """Actions of 1 are rewarded. Without a bound the mean moves on, with one as far as it may.
 
