@@ -80,6 +80,7 @@ def test_the_committed_history_has_every_part(monkeypatch):
     assert len(names) == 6 and set(recorded) == names and min(recorded.values()) > 0
 
 
+@pytest.mark.slow
 def test_parts_do_what_they_count():
     tiny = replace(TINY["mbppo-lagrangian"], gate="none", carry=0.0, replay_share=0.0)
     some = parts.Parts(tiny, seeds=2)  # which the tests of resuming compile too

@@ -50,6 +50,7 @@ def test_the_schedules():
     assert ours.ppo.hidden == (64, 64) and omnisafe.options == {"level": 1}
 
 
+@pytest.mark.slow
 def test_both_are_timed_and_compared(call, small, tmp_path):
     """The reference reports that its fastest epoch took 10 s for 20,000 steps: 2,000 a second."""
     report = {

@@ -116,6 +116,7 @@ def noise_of(monkeypatch, config, source, seeds=(0,)):
     return drawn
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", [Drift, Steady])
 def test_noise_lasts_for_one_epoch_where_returns_differ(monkeypatch, source):
     config = replace(CONFIG, noise_correlation=0.95, steps=6 * STEPS)

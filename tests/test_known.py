@@ -305,6 +305,7 @@ def test_multi_discrete_actions_are_trained_on(file, tmp_path, algorithm):
 DOCUMENTED = (Path(__file__).parents[1] / "docs" / "own_environment.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_documented_example(call, tmp_path, monkeypatch):
     """Every command of the page, up to the first epoch; functions agree with the environment."""
     (tmp_path / "cart.py").write_text(DOCUMENTED.partition("```python\n")[2].partition("```")[0])

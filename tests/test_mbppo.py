@@ -183,6 +183,7 @@ def test_statistics_of_real_episodes():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("horizon", [8, 80])
 def test_real_segments_are_as_long_as_rollouts(horizon):
     """Carried rollouts of 20 steps take 7 steps each, or all 20."""
@@ -417,6 +418,7 @@ def poisoned(monkeypatch):
     monkeypatch.setattr(ppo, "update", update)
 
 
+@pytest.mark.slow
 def test_a_poisoned_learner_stops_training_and_names_its_seed(poisoned):
     with pytest.raises(TrainingFault, match=r"seed 5: .* epoch 1\. Try"):
         next(in_memory.epochs(replace(OWN, passes=1), Drift, [5, 6]))

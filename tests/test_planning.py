@@ -255,6 +255,7 @@ def test_a_film_shows_what_is_evaluated(run, monkeypatch, how):
     assert abs(first - second) > 0.01 * abs(second)
 
 
+@pytest.mark.slow
 def test_watch_a_planned_run_as_a_user_types_it(run, call, tmp_path):
     clip = tmp_path / "x.gif"
     words = ("--plan", "--steps", "2", "--every", "1", "--size", "64", "--out", str(clip))

@@ -95,6 +95,7 @@ def test_signal_scaling_changes_nothing_without_noise():
     assert metrics["signal_fraction"].min() > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("signal", "least", "most"), [(0.0, 0.05, 0.4), (0.3, 0.5, 0.9)])
 def test_halves_separate_signal_from_noise(signal, least, most):
     """30 environments, each with a constant of its own in its costs, as in long episodes.
@@ -191,6 +192,7 @@ SHORTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHORTS)
 def test_a_seed_learns_the_same_beside_another(name):
     *_, both = in_memory.epochs(SHORTS[name], Drift, [3, 4])

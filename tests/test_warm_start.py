@@ -134,6 +134,7 @@ class Crash(Exception):
     pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("algorithm", "epoch"),
     [("ppo-lagrangian", 1), pytest.param("mbppo-lagrangian", 2, marks=pytest.mark.slow)],
