@@ -68,9 +68,10 @@ def from_function(
         cost = _cost(options.cost)
         if count is None or count.name in kwargs:
             return adapt(lambda: function(**kwargs), cost=cost, num_envs=num_envs, seed=seed)
-        made = function(num_envs, **kwargs) if count is required[0] else function(
-            **{**kwargs, count.name: num_envs}
-        )  # fmt: skip
+        if count.kind is count.POSITIONAL_ONLY:
+            made = function(num_envs, **kwargs)
+        else:
+            made = function(**kwargs, **{count.name: num_envs})
         if not isinstance(made, VectorEnv):
             raise ValueError(
                 f"task={name!r}: a function with a required argument, here {count.name!r}, gets "
