@@ -18,10 +18,12 @@ from surefoot.algorithms.cpo import CPOConfig
 from surefoot.algorithms.mbppo_config import MBPPOConfig
 from surefoot.algorithms.ppo_lagrangian import PPOLagrangianConfig
 from surefoot.algorithms.sac import SACConfig
+from surefoot.algorithms.sac_lagrangian import SACLagrangianConfig
 from surefoot.algorithms.safe_loop import SafeLoopConfig
 from surefoot.algorithms.trpo_lagrangian import TRPOLagrangianConfig
 from surefoot.learn.ppo import PPOConfig
 from surefoot.learn.sac import SACLearnerConfig
+from surefoot.learn.sac_lagrangian import SACLagrangianLearnerConfig
 from surefoot.learn.trust_region import TrustRegionConfig
 from surefoot.runs.checkpoint import newest_sound
 from surefoot.runs.folder import RunFolder
@@ -33,6 +35,7 @@ from surefoot.world.planner import PlannerConfig
 PPO = PPOConfig(hidden=(8,), epochs=2, critic_epochs=2, minibatches=2, normalise_observations=True)
 REAL = {"cost_limit": (1.0,), "steps_per_epoch": 40}
 SAC = SACLearnerConfig(hidden=(8,), batch_size=16)
+SAC_LAGRANGIAN = SACLagrangianLearnerConfig(hidden=(8,), batch_size=16)
 OFF = {
     "environments": 2,
     "random_steps": 60,
@@ -48,6 +51,7 @@ TINY = {
     "trpo-lagrangian": TRPOLagrangianConfig(trpo=TRUST, **REAL),
     "cpo": CPOConfig(cpo=TRUST, **REAL),
     "sac": SACConfig(sac=SAC, **OFF),
+    "sac-lagrangian": SACLagrangianConfig(sac=SAC_LAGRANGIAN, **OFF),
     "safe-loop": SafeLoopConfig(
         sac=SAC, refit_every=20, model="ego",
         planner=PlannerConfig(

@@ -230,6 +230,7 @@ def test_what_is_printed(call):
         "0.48 ± 0.5 per step (0 to 1); 5 ± 0 per episode; 0 or 1, at 48.0% of steps; random "
         "episodes cost 1.2 times the limit of 4",
         "of the environment and 2 min of learning for ",
+        "--algorithm sac-lagrangian, which learns from real steps alone",
         "note: the reward was 2 in every step",
     ):
         assert line in out
@@ -323,7 +324,7 @@ def test_algorithms_that_do_not_fit_are_explained(report, name):
     fits = result["algorithms"]
     assert code == 0 and fits["mbppo-lagrangian"] is None and fits["cpo"] is None
     for other in ("sac", "safe-loop"):
-        assert "SAC and safe-LOOP need" in fits[other]
+        assert "SAC-Lagrangian and safe-LOOP need" in fits[other]
 
 
 def test_exact_snapshots_are_recognised(report):

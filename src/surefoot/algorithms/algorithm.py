@@ -16,9 +16,12 @@ BUILTIN = {
     "trpo-lagrangian": "surefoot.algorithms.trpo_lagrangian:ALGORITHM",
     "cpo": "surefoot.algorithms.cpo:ALGORITHM",
     "sac": "surefoot.algorithms.sac:ALGORITHM",
+    "sac-lagrangian": "surefoot.algorithms.sac_lagrangian:ALGORITHM",
     "safe-loop": "surefoot.algorithms.safe_loop:ALGORITHM",
 }
 DEFAULT = "mbppo-lagrangian"
+WITHOUT_MODEL = "sac-lagrangian"
+"""What to try where nothing is known and a learned model is not believed."""
 CUSTOM = "custom"
 """What a run records as its preset if it was given a whole config."""
 

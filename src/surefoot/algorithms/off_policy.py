@@ -1,6 +1,8 @@
 """What the off-policy algorithms share: rounds of a few real steps and a few updates."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 import equinox as eqx
 import jax
@@ -15,22 +17,23 @@ from surefoot.algorithms.experience import Experience
 from surefoot.algorithms.loop import mean_metrics
 from surefoot.algorithms.seeds import flatten_steps, over_seeds
 from surefoot.algorithms.trainer import Problem
-from surefoot.core.arrays import Index, Metrics, RandomKey
+from surefoot.core.arrays import Index, Metrics, RandomKey, Tree
 from surefoot.core.config import Count, NonNegativeInt, check
-from surefoot.core.policy import Policy
+from surefoot.core.policy import VARIANCE_EPSILON, Policy
 from surefoot.core.spaces import ActionSpec
 from surefoot.learn import replay as replays
 from surefoot.learn import sac
-from surefoot.learn.replay import Transitions
-from surefoot.learn.sac import SACLearnerConfig
+from surefoot.learn.networks import Normalizer
+from surefoot.learn.replay import CostTransitions, Transitions
+from surefoot.learn.sac import SACLearnerConfig, SquashedActor
 
 METRICS = ("critic_loss", "q", "entropy", "temperature")
-"""What `learn.sac.update` reports."""
+"""What `learn.sac.update` reports, and every other update."""
 
 
 @dataclass(frozen=True)
 class OffPolicyConfig:
-    """Settings that SAC and safe-LOOP share."""
+    """Settings that all off-policy algorithms share."""
 
     steps: Steps = 450_000
     """Real steps in all."""
@@ -41,15 +44,13 @@ class OffPolicyConfig:
     environments: Count = 10
     """Environments stepped together."""
     random_steps: NonNegativeInt = 10_000
-    """Real steps with random actions at the start, without SAC's updates."""
+    """Real steps with random actions at the start, without updates."""
     update_every: Count = 50
     """Real steps per round; a multiple of the environments."""
     updates: Count = 50
-    """SAC's updates after each round."""
+    """Updates after each round."""
     replay: Count = 1_000_000
     """Capacity of the replay buffer, in steps."""
-    sac: SACLearnerConfig = field(default_factory=SACLearnerConfig)
-    """The learner of policy and values."""
 
     def __post_init__(self) -> None:
         check(self)
@@ -71,6 +72,14 @@ class OffPolicyConfig:
         return -(-self.steps // self.update_every) * self.update_every
 
 
+@dataclass(frozen=True)
+class SACSettings(OffPolicyConfig):
+    """Settings that SAC and safe-LOOP share."""
+
+    sac: SACLearnerConfig = field(default_factory=SACLearnerConfig)
+    """The learner of policy and values."""
+
+
 class SACState(eqx.Module):
     """Everything that SAC learns."""
 
@@ -85,26 +94,41 @@ def init(config: SACLearnerConfig, problem: Problem, key: RandomKey) -> SACState
 
 
 def improve(
-    config: SACLearnerConfig, updates: int, state: SACState, replay: Transitions, size: Index
+    config: SACSettings, state: SACState, replay: Transitions, size: Index
 ) -> tuple[SACState, Metrics]:
     """Several updates on batches of the replay buffer; metrics are means over them."""
     key, sub = jax.random.split(state.key)
 
     def step(learner: sac.Learner, key: RandomKey) -> tuple[sac.Learner, Metrics]:
         draw_key, update_key = jax.random.split(key)
-        batch = replays.draw(replay, size, config.batch_size, draw_key)
-        return sac.update(config, learner, batch, update_key)
+        batch = replays.draw(replay, size, config.sac.batch_size, draw_key)
+        return sac.update(config.sac, learner, batch, update_key)
 
-    learner, metrics = jax.lax.scan(step, state.learner, jax.random.split(sub, updates))
+    learner, metrics = jax.lax.scan(step, state.learner, jax.random.split(sub, config.updates))
     return SACState(learner, key), jax.tree.map(jnp.mean, metrics)
 
 
-class Updates:
-    """SAC's part of a round for all seeds: random actions at first, then updates."""
+State = TypeVar("State")
 
-    def __init__(self, config: OffPolicyConfig, problem: Problem):
+
+class Updates(Generic[State]):
+    """SAC's part of a round for all seeds: random actions at first, then updates.
+
+    `improve(state, replay, size, *given)` makes the updates of one seed, with rows of the kind
+    `transitions`; `given` is passed on by `learn`.
+    """
+
+    def __init__(
+        self,
+        config: OffPolicyConfig,
+        problem: Problem,
+        improve: Callable[..., tuple[State, Metrics]],
+        kind: type[Transitions] = Transitions,
+        names: tuple[str, ...] = METRICS,
+    ):
         check_actions(problem.actions)
         self._config, self._problem, many = config, problem, len(problem.seeds)
+        self._kind, self._names = kind, names
         seen = np.zeros(problem.observation_size, np.float32)
         row = {
             "obs": seen,
@@ -113,10 +137,10 @@ class Updates:
             "next_obs": seen,
             "terminated": np.zeros((), bool),
         }
+        if kind is CostTransitions:
+            row["cost"] = np.zeros(problem.constraints, np.float32)
         self.replay = Dataset(min(config.replay, config.whole_rounds), many, row, config.replay)
-        self._improve = over_seeds(
-            lambda *args: improve(config.sac, config.updates, *args), many, shared=(2,)
-        )
+        self._improve = over_seeds(improve, many, shared=(2,))
         self._metrics: list[Metrics] = []
         self.last: list[Metrics] = []
         """Metrics of the last epoch's updates."""
@@ -128,14 +152,17 @@ class Updates:
     def random_actor(self, rngs: Generators) -> Actor:
         return draw_uniformly(self._problem.actions, rngs, self._problem.environments)
 
-    def learn(self, state: SACState, experience: Experience, done: int) -> SACState:
+    def learn(self, state: State, experience: Experience, done: int, *given: Tree) -> State:
         """The state after a round."""
-        self.replay.add(transitions(experience, self._problem.actions))
+        rows = transitions(experience, self._problem.actions)
+        if self._kind is CostTransitions:
+            rows["cost"] = flatten_steps(experience.cost).astype(np.float32)
+        self.replay.add(rows)
         if self.begins(done):
             return state
-        rows = Transitions(**self.replay.rows)
+        replay = self._kind(**self.replay.rows)
         state, metrics = jax.block_until_ready(
-            self._improve(state, rows, jnp.int32(self.replay.size))
+            self._improve(state, replay, jnp.int32(self.replay.size), *given)
         )
         self._metrics.append(metrics)
         return state
@@ -144,21 +171,21 @@ class Updates:
         """Mean metrics of the epoch's updates."""
         self.replay.end_epoch()
         self.last, self._metrics = self._metrics, []
-        return mean_metrics(self.last, METRICS, len(self._problem.seeds))
+        return mean_metrics(self.last, self._names, len(self._problem.seeds))
 
 
 def check_actions(actions: ActionSpec) -> None:
     """Raise a ValueError unless actions are a Box with finite bounds."""
     if actions.discrete:
         raise ValueError(
-            f"action_space=Discrete({actions.size}): SAC and safe-LOOP need a Box; ppo-lagrangian, "
-            f"cpo and mbppo-lagrangian support discrete actions"
+            f"action_space=Discrete({actions.size}): SAC, SAC-Lagrangian and safe-LOOP need a Box; "
+            f"ppo-lagrangian, cpo and mbppo-lagrangian support discrete actions"
         )
     bounds = np.array([actions.low, actions.high])
     if not (np.isfinite(bounds).all() and (bounds[0] < bounds[1]).all()):
         raise ValueError(
-            f"action_space=Box({actions.low}, {actions.high}): SAC and safe-LOOP need finite "
-            f"bounds, the lower below the upper"
+            f"action_space=Box({actions.low}, {actions.high}): SAC, SAC-Lagrangian and safe-LOOP "
+            f"need finite bounds, the lower below the upper"
         )
 
 
@@ -174,8 +201,15 @@ def transitions(experience: Experience, actions: ActionSpec) -> dict[str, np.nda
     }
 
 
-def squashed_policy(learner: sac.Learner, actions: ActionSpec) -> Policy:
-    """The policies of a learner with a leading axis of seeds, for acting."""
-    network = jax.device_get(learner.networks.actor.network)
+def squashed_policy(
+    actor: SquashedActor, actions: ActionSpec, scale: Normalizer | None = None
+) -> Policy:
+    """Policies with a leading axis of seeds, for acting."""
+    network, scale = jax.device_get((actor.network, scale))
     low, high = (np.asarray(x, np.float32) for x in (actions.low, actions.high))
-    return Policy(tuple(network.weights), tuple(network.biases), None, low, high, kind="squashed")
+    return Policy(
+        tuple(network.weights), tuple(network.biases), None, low, high,
+        None if scale is None else np.asarray(scale.mean),
+        None if scale is None else np.sqrt(scale.var + VARIANCE_EPSILON),
+        kind="squashed",
+    )  # fmt: skip

@@ -5,6 +5,7 @@ One round: a few real steps, then as many updates on batches of the replay buffe
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from surefoot.algorithms.actors import draw_from
 from surefoot.algorithms.algorithm import Algorithm, Preset
 from surefoot.algorithms.collect import Actor, Generators
 from surefoot.algorithms.experience import Experience
-from surefoot.algorithms.off_policy import OffPolicyConfig, SACState, Updates, squashed_policy
+from surefoot.algorithms.off_policy import SACSettings, SACState, Updates, squashed_policy
 from surefoot.algorithms.phases import Phases
 from surefoot.algorithms.seeds import over_seeds, seed_keys
 from surefoot.algorithms.trainer import Problem
@@ -23,7 +24,7 @@ from surefoot.core.snapshot import Saved
 
 
 @dataclass(frozen=True)
-class SACConfig(OffPolicyConfig):
+class SACConfig(SACSettings):
     """SAC with automatic temperature."""
 
     observation: str = "paper"
@@ -39,12 +40,12 @@ class SACTrainer:
         self.problem = problem
         self.rounds = config.steps_per_epoch // config.update_every
         self.round_steps = config.update_every // config.environments
-        self._updates = Updates(config, problem)
+        self._updates = Updates(config, problem, partial(off_policy.improve, config))
         begin = over_seeds(
             lambda key: off_policy.init(config.sac, problem, key), len(problem.seeds)
         )
         self.state: SACState = begin(seed_keys(problem.seeds))
-        self._policy = squashed_policy(self.state.learner, problem.actions)
+        self._policy = squashed_policy(self.state.learner.networks.actor, problem.actions)
         self.datasets = {"replay": self._updates.replay}
 
     def actor(self, done: int, rngs: Generators) -> Actor:
@@ -55,7 +56,7 @@ class SACTrainer:
     def learn(self, experience: Experience, done: int, phases: Phases) -> None:
         with phases("update"):
             self.state = self._updates.learn(self.state, experience, done)
-            self._policy = squashed_policy(self.state.learner, self.problem.actions)
+            self._policy = squashed_policy(self.state.learner.networks.actor, self.problem.actions)
 
     def end_epoch(self) -> Mapping[str, np.ndarray]:
         return self._updates.end_epoch()
@@ -74,7 +75,7 @@ class SACTrainer:
 
     def restore(self, saved: Saved, steps: int, data: bool = True) -> None:
         self.state = saved.like("state", self.state)
-        self._policy = squashed_policy(self.state.learner, self.problem.actions)
+        self._policy = squashed_policy(self.state.learner.networks.actor, self.problem.actions)
         if data:
             self._updates.replay.restore(saved.part("replay"), steps)
 

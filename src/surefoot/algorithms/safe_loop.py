@@ -7,6 +7,7 @@ safe.
 """
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -20,7 +21,7 @@ from surefoot.algorithms.collect import Actor, Generators, Now
 from surefoot.algorithms.experience import Experience
 from surefoot.algorithms.loop import mean_metrics
 from surefoot.algorithms.model_data import ModelData, fit_is_finite, new_ensemble
-from surefoot.algorithms.off_policy import OffPolicyConfig, SACState, Updates, squashed_policy
+from surefoot.algorithms.off_policy import SACSettings, SACState, Updates, squashed_policy
 from surefoot.algorithms.phases import Phases
 from surefoot.algorithms.seeds import over_seeds, seed_keys
 from surefoot.algorithms.trainer import Planning, Problem
@@ -39,7 +40,7 @@ FIT_METRICS = ("model_error", "model_epochs")
 
 
 @dataclass(frozen=True)
-class SafeLoopConfig(OffPolicyConfig):
+class SafeLoopConfig(SACSettings):
     """safe-LOOP with the settings of the MBPPO-Lagrangian paper.
 
     The original repeats every action five times. `planner.hold` gives plans the same reach with a
@@ -131,7 +132,7 @@ class SafeLoopTrainer:
         self.config, self.problem, many = config, problem, len(problem.seeds)
         self.rounds = config.steps_per_epoch // config.update_every
         self.round_steps = config.update_every // config.environments
-        self._updates = Updates(config, problem)
+        self._updates = Updates(config, problem, partial(off_policy.improve, config))
         self._data = ModelData(config.ensemble, problem, config.whole_rounds)
         begin = over_seeds(lambda key: init(config, problem, key), many)
         self.state: State = begin(seed_keys(problem.seeds))
@@ -184,7 +185,7 @@ class SafeLoopTrainer:
 
     def policy(self) -> Policy:
         """SAC's policy, without the planner."""
-        return squashed_policy(self.state.sac.learner, self.problem.actions)
+        return squashed_policy(self.state.sac.learner.networks.actor, self.problem.actions)
 
     def planning(self) -> Planning:
         actions, state = self.problem.actions, self.state

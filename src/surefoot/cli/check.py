@@ -62,6 +62,9 @@ def _lines(result: "Values") -> Iterator[str]:
 
 def _rows(result: "Values") -> Iterator[tuple[str, str]]:
     """Titles and texts, as far as the check came."""
+    from surefoot.algorithms.algorithm import WITHOUT_MODEL
+    from surefoot.envs.task import BLACK_BOX
+
     if observed := result.get("observation"):
         text = f"{observed['size']} numbers, {observed['space']}"
         if "from" in observed:
@@ -112,6 +115,8 @@ def _rows(result: "Values") -> Iterator[tuple[str, str]]:
             if f"{name}_seconds" in result
         ]
         yield "time", f"about {' and '.join(times)} for {settings['steps']:,} real steps here"
+        if settings["model"] == BLACK_BOX and fits.get(WITHOUT_MODEL, "") is None:
+            yield "also try", f"--algorithm {WITHOUT_MODEL}, which learns from real steps alone"
 
 
 def _minutes(seconds: float) -> str:

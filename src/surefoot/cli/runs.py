@@ -79,14 +79,19 @@ def print_result(path: Path) -> None:
 
 def _advice(path: Path, steps: int) -> str:
     """What may help a run above its limit."""
+    from surefoot.algorithms.algorithm import WITHOUT_MODEL
+    from surefoot.envs.task import BLACK_BOX
     from surefoot.runs.folder import RunFolder
     from surefoot.runs.info import algorithm_of, read_info
 
     run = shlex.quote(str(path))
     advice = f"above the limit: train longer (surefoot resume {run} --steps {2 * steps})"
-    if algorithm_of(read_info(RunFolder(path))).uses_model:
-        advice += f", or let plans step in (surefoot evaluate {run} --plan filter)"
-    return advice
+    info = read_info(RunFolder(path))
+    if not algorithm_of(info).uses_model:
+        return advice
+    if info.config.get("model") == BLACK_BOX:
+        advice += f", try --algorithm {WITHOUT_MODEL}"
+    return f"{advice}, or let plans step in (surefoot evaluate {run} --plan filter)"
 
 
 def evaluate(argv: list[str]) -> int:

@@ -1,5 +1,7 @@
 """Transitions for off-policy learning, and random batches of them."""
 
+from typing import TypeVar
+
 import equinox as eqx
 import jax
 from jaxtyping import Array, Bool, Float
@@ -20,7 +22,16 @@ class Transitions(eqx.Module):
     """Whether the episode terminated; false if it was truncated."""
 
 
-def draw(rows: Transitions, size: Index, count: int, key: RandomKey) -> Transitions:
+class CostTransitions(Transitions):
+    """Steps with their costs."""
+
+    cost: Float[Array, "N k"]
+
+
+Rows = TypeVar("Rows", bound=Transitions)
+
+
+def draw(rows: Rows, size: Index, count: int, key: RandomKey) -> Rows:
     """`count` transitions drawn with replacement from the first `size` rows."""
     index = jax.random.randint(key, (count,), 0, size)
     return jax.tree.map(lambda x: x[index], rows)

@@ -145,7 +145,7 @@ def soft_target(
 
 
 def temperature_loss(
-    log_temperature: Scalar, log_prob: Float[Array, " N"], target_entropy: float
+    log_temperature: Scalar, log_prob: Float[Array, " N"], target_entropy: Scalar | float
 ) -> Scalar:
     """A loss whose descent raises the temperature while the entropy is below its target."""
     return -log_temperature * jnp.mean(log_prob + target_entropy)

@@ -1,0 +1,230 @@
+"""SAC-Lagrangian: off-policy learning under a limit, with many updates per real step.
+
+One round: a few real steps; update the multiplier if an episode has ended; then many updates of
+critics, policy and temperature on batches of the replay buffer. No model is learned, so nothing is
+assumed of the environment but a Box of actions.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Annotated
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from surefoot.algorithms import off_policy
+from surefoot.algorithms.actors import draw_from
+from surefoot.algorithms.algorithm import Algorithm, CostLimit, Overrides, Preset, Shape, Steps
+from surefoot.algorithms.collect import Actor, Generators
+from surefoot.algorithms.experience import Experience
+from surefoot.algorithms.off_policy import OffPolicyConfig, Updates, squashed_policy
+from surefoot.algorithms.phases import Phases
+from surefoot.algorithms.seeds import over_seeds, seed_keys
+from surefoot.algorithms.trainer import Problem
+from surefoot.core.arrays import Flag, Index, Metrics, RandomKey, Scalar, Tree
+from surefoot.core.config import Count, NonNegativeInt, Positive, Range, Share
+from surefoot.core.policy import Policy
+from surefoot.core.snapshot import Saved
+from surefoot.learn import multiplier, replay, sac_lagrangian
+from surefoot.learn.multiplier import MultiplierConfig
+from surefoot.learn.replay import CostTransitions
+from surefoot.learn.sac_lagrangian import Learner, SACLagrangianLearnerConfig
+
+Ratio = Annotated[float, Range(above=0, most=1)]
+SMALL = 16
+"""Numbers in observation and action up to which few real steps suffice."""
+METRICS = (*off_policy.METRICS, "lambda")
+
+
+@dataclass(frozen=True)
+class SACLagrangianConfig(OffPolicyConfig):
+    """SAC-Lagrangian with many updates per step."""
+
+    steps: Steps = 100_000
+    """Real steps in all."""
+    cost_limit: CostLimit = ()
+    """Limit on the undiscounted cost of an episode, one per constraint."""
+    constrained: bool = True
+    """Whether to keep the limit; otherwise costs have no price."""
+    beta: Positive = 0.8
+    """The multiplier aims at beta times the limit."""
+    cost_memory: Share = 0.7
+    """Weight of earlier episodes in the cost that the multiplier follows."""
+    steps_per_epoch: Steps = 2_000
+    """Real steps per epoch."""
+    environments: Count = 1
+    """Environments stepped together."""
+    random_steps: NonNegativeInt = 2_000
+    """Real steps with random actions at the start, without updates."""
+    updates: Count = 200
+    """Updates after each round."""
+    final_rate: Ratio = 0.2
+    """Share of the learning rate that is left in the last epoch; it falls linearly."""
+    observation: str = "reference"
+    """Observation that the policy sees, if the task has several."""
+    sac: SACLagrangianLearnerConfig = field(default_factory=SACLagrangianLearnerConfig)
+    """The learner of policy and values."""
+    multiplier: MultiplierConfig = field(
+        default_factory=lambda: MultiplierConfig(
+            kind="log-pi", initial=0.5, proportional_gain=1.0, integral_gain=0.15
+        )
+    )
+    """The multiplier's rule; it is updated whenever an episode has ended."""
+
+
+class State(eqx.Module):
+    """Everything that learns."""
+
+    learner: Learner
+    cost: Float[Array, " k"]
+    """Mean cost of the latest episodes; NaN before the first."""
+    priced: Flag
+    """Whether costs have a price: from the first time that they exceed their limit."""
+    key: RandomKey
+
+
+def init(config: SACLagrangianConfig, problem: Problem, key: RandomKey) -> State:
+    """A new policy, new critics and the initial multipliers."""
+    learner_key, key = jax.random.split(key)
+    k = problem.constraints
+    learner = sac_lagrangian.init(
+        config.sac, config.multiplier, problem.observation_size, problem.actions, k, learner_key
+    )
+    return State(learner, jnp.full(k, jnp.nan), jnp.array(False), key)
+
+
+def improve(
+    config: SACLagrangianConfig,
+    state: State,
+    rows: CostTransitions,
+    size: Index,
+    seen: Float[Array, " k"],
+    share: Scalar,
+) -> tuple[State, Metrics]:
+    """The multiplier and the updates after a round, `share` of the way through training.
+
+    `seen` is the mean cost of the episodes that ended in the round; NaN if none did.
+    """
+    key, sub = jax.random.split(state.key)
+    learner = sac_lagrangian.observe(state.learner, rows, size)
+    memory = jnp.where(jnp.isnan(state.cost), 0.0, config.cost_memory)
+    cost = memory * jnp.nan_to_num(state.cost) + (1 - memory) * seen
+    ended = ~jnp.isnan(seen).any()
+    cost = jnp.where(ended, cost, state.cost)
+    rate, entropy = pace(config, rows.action.shape[-1], share)
+    lam, priced = jnp.zeros_like(cost), state.priced
+    if config.constrained:
+        limit = config.beta * jnp.asarray(config.cost_limit, jnp.float32)
+        # Until the limit is first exceeded, nothing is known of the scale of costs.
+        priced |= ended & jnp.any(cost > limit) & (learner.spread[0] > 0)
+        before = learner.multiplier
+        moved = multiplier.update(config.multiplier, before, cost, limit, learner.scales())
+        moved = jax.tree.map(lambda new, old: jnp.where(ended & priced, new, old), moved, before)
+        learner = eqx.tree_at(lambda s: s.multiplier, learner, moved)
+        lam = jnp.where(priced, multiplier.value(config.multiplier, moved), 0.0)
+
+    def step(learner: Learner, inputs: tuple[Index, RandomKey]) -> tuple[Learner, Metrics]:
+        number, key = inputs
+        draw_key, update_key = jax.random.split(key)
+        batch = replay.draw(rows, size, config.sac.batch_size, draw_key)
+        return sac_lagrangian.update(
+            config.sac, learner, batch, lam, number, update_key, rate, entropy
+        )
+
+    keys = jax.random.split(sub, config.updates)
+    learner, metrics = jax.lax.scan(step, learner, (jnp.arange(config.updates), keys))
+    metrics = jax.tree.map(jnp.mean, metrics)
+    for name in ("q", "entropy", "temperature"):
+        metrics[name] *= config.sac.policy_every
+    return State(learner, cost, priced, key), {**metrics, "lambda": lam}
+
+
+def pace(config: SACLagrangianConfig, actions: int, share: Scalar) -> tuple[Scalar, Scalar]:
+    """Factor on the learning rate, and target of the entropy, which falls in the second half."""
+    first, last = config.sac.first_entropy, config.sac.final_entropy
+    entropy = first + jnp.maximum(2 * share - 1, 0) * (last - first)
+    return 1 - (1 - config.final_rate) * share, actions * entropy
+
+
+class SACLagrangianTrainer:
+    """See `trainer.Trainer`."""
+
+    remedy = "a smaller sac.learning_rate or fewer updates"
+
+    def __init__(self, config: SACLagrangianConfig, problem: Problem):
+        self.config, self.problem = config, problem
+        self.rounds = config.steps_per_epoch // config.update_every
+        self.round_steps = config.update_every // config.environments
+        self._updates = Updates(config, problem, partial(improve, config), CostTransitions, METRICS)
+        begin = over_seeds(lambda key: init(config, problem, key), len(problem.seeds))
+        self.state: State = begin(seed_keys(problem.seeds))
+        self._policy = self._numpy_policy()
+        self.datasets = {"replay": self._updates.replay}
+
+    def _numpy_policy(self) -> Policy:
+        learner = self.state.learner
+        return squashed_policy(learner.networks.actor, self.problem.actions, learner.normalizer)
+
+    def actor(self, done: int, rngs: Generators) -> Actor:
+        if self._updates.begins(done):
+            return self._updates.random_actor(rngs)
+        return draw_from(self._policy, rngs, self.problem.environments, self.round_steps)
+
+    def learn(self, experience: Experience, done: int, phases: Phases) -> None:
+        with phases("update"):
+            many = len(self.problem.seeds)
+            share = jnp.full(many, min(1.0, done / self.config.steps), jnp.float32)
+            self.state = self._updates.learn(
+                self.state, experience, done, episode_cost(experience), share
+            )
+            self._policy = self._numpy_policy()
+
+    def end_epoch(self) -> Mapping[str, np.ndarray]:
+        return self._updates.end_epoch()
+
+    def finite_parts(self) -> dict[str, Tree]:
+        return {"policy or critics": self.state.learner, "an update's metric": self._updates.last}
+
+    def policy(self) -> Policy:
+        return self._policy
+
+    def planning(self) -> None:
+        return None
+
+    def snapshot(self) -> dict[str, Tree]:
+        return {"state": self.state, "replay": self._updates.replay.snapshot()}
+
+    def restore(self, saved: Saved, steps: int, data: bool = True) -> None:
+        self.state = saved.like("state", self.state)
+        self._policy = self._numpy_policy()
+        if data:
+            self._updates.replay.restore(saved.part("replay"), steps)
+
+
+def episode_cost(experience: Experience) -> np.ndarray:
+    """Mean cost [S, k] of the episodes that ended; NaN where none did."""
+    nothing = np.full(experience.cost.shape[-1], np.nan)
+    means = [e.mean_cost() if len(e.cost) else nothing for e in experience.episodes]
+    return np.stack(means).astype(np.float32)
+
+
+def fit_to(shape: Shape, device: str) -> Overrides:
+    """Settings for an environment of which nothing is known."""
+    if shape.observation_size + shape.action_size > SMALL:
+        return {}
+    return {"steps": 20_000, "random_steps": 1_000, "steps_per_epoch": 1_000}
+
+
+ALGORITHM = Algorithm(
+    name="sac-lagrangian",
+    title="SAC-Lagrangian",
+    config=SACLagrangianConfig,
+    trainer=SACLagrangianTrainer,
+    environments=lambda config, episode_steps: config.environments,
+    presets={"default": Preset(black_box=fit_to)},
+    columns={"lambda": "{lambda:.3f}", "temperature": "{temperature:.3f}"},
+)

@@ -1,0 +1,274 @@
+"""Soft actor-critic on a Lagrangian, made for many updates per real step.
+
+Three things let a learner take many updates per step without overfitting to its own mistakes:
+layer-normalised critics (Hiraoka et al., 2022; Ball et al., 2023), the more pessimistic of two
+critics for each signal, and rewards and observations in units of their deviations. Everything here
+is for one seed; callers `vmap` over seeds.
+"""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Float
+
+from surefoot.core.arrays import Index, Metrics, RandomKey, Scalar
+from surefoot.core.config import Count, Positive, Range, Share, Width, check
+from surefoot.core.spaces import ActionSpec
+from surefoot.learn import multiplier
+from surefoot.learn.descent import adam
+from surefoot.learn.multiplier import MultiplierConfig, MultiplierState, Rate, Scales
+from surefoot.learn.networks import MLP, Normalizer
+from surefoot.learn.replay import CostTransitions
+from surefoot.learn.sac import SquashedActor, temperature_loss
+
+TINY = 1e-6
+LEVEL_RATE = 0.1
+"""Share of a batch's mean error by which a critic's last bias moves at once."""
+
+
+@dataclass(frozen=True)
+class SACLagrangianLearnerConfig:
+    """How batches from the replay buffer improve the policy and the critics."""
+
+    gamma: Share = 0.99
+    """Discount factor of rewards."""
+    cost_gamma: Share = 0.97
+    """Discount factor of costs. A shorter view than that of rewards is learned sooner, and shows
+    which actions are to blame."""
+    polyak: Share = 0.995
+    """Weight of the old target critics at every update."""
+    learning_rate: Positive = 5e-4
+    """Adam's learning rate, for policy, critics and temperature."""
+    batch_size: Count = 128
+    """Transitions per update, drawn from the replay buffer."""
+    hidden: tuple[Width, ...] = (128, 128)
+    """Widths of the hidden layers of policy and critics."""
+    critics: Annotated[int, Range(least=2)] = 2
+    """Critics of each signal. Targets take the more pessimistic of two random ones."""
+    policy_every: Count = 4
+    """Updates of the critics for each one of the policy."""
+    initial_temperature: Positive = 0.1
+    """Initial weight of the entropy in the objective."""
+    first_entropy: float = -1.0
+    """Target of the policy's entropy in the first epoch, per number of an action."""
+    final_entropy: float = -2.0
+    """Target of the policy's entropy in the last epoch, per number of an action."""
+
+    def __post_init__(self) -> None:
+        check(self)
+
+
+def _layer_normalised(x: Float[Array, "*batch D"]) -> Float[Array, "*batch D"]:
+    centred = x - jnp.mean(x, -1, keepdims=True)
+    return jax.nn.relu(centred * jax.lax.rsqrt(jnp.mean(centred**2, -1, keepdims=True) + 1e-5))
+
+
+class SignalCritics(eqx.Module):
+    """n action-value networks for the reward and n for each of k costs, all stacked."""
+
+    network: MLP
+    """Leading axis n (1 + k)."""
+    each: int = eqx.field(static=True)
+    """Networks of each signal, n."""
+
+    def __init__(
+        self, n: int, obs_dim: int, action_dim: int, k: int, key: RandomKey, hidden: tuple[int, ...]
+    ):
+        sizes = [obs_dim + action_dim, *hidden, 1]
+        make = lambda key: MLP(sizes, key, activation=_layer_normalised)
+        self.network = eqx.filter_vmap(make)(jax.random.split(key, n * (1 + k)))
+        self.each = n
+
+    def __call__(
+        self, obs: Float[Array, "*batch D"], action: Float[Array, "*batch A"]
+    ) -> Float[Array, "n signals *batch"]:
+        x = jnp.concatenate([obs, action], -1)
+        values = jax.vmap(lambda network: network(x)[..., 0])(self.network)
+        return values.reshape(self.each, -1, *values.shape[1:])
+
+
+def pessimistic(values: Float[Array, "n signals N"], key: RandomKey) -> Float[Array, "signals N"]:
+    """Of two random critics, the smaller value of the reward and the larger ones of the costs."""
+    if values.shape[0] > 2:
+        values = values[jax.random.permutation(key, values.shape[0])[:2]]
+    return jnp.concatenate([jnp.min(values[:, :1], 0), jnp.max(values[:, 1:], 0)])
+
+
+class Networks(eqx.Module):
+    """All parameters that descend."""
+
+    actor: SquashedActor
+    critics: SignalCritics
+    log_temperature: Scalar
+
+
+class Learner(eqx.Module):
+    """Complete learner state."""
+
+    networks: Networks
+    targets: SignalCritics
+    """Moving averages of the critics."""
+    critic_moments: optax.OptState
+    policy_moments: optax.OptState
+    """Of policy and temperature."""
+    normalizer: Normalizer
+    rewards: Normalizer
+    """Statistics of the rewards."""
+    multiplier: MultiplierState
+    spread: Float[Array, " signals"]
+    """How much an action changes the values: the deviation of Q(s, a) - Q(s, pi(s)) over the
+    replay buffer."""
+
+    @property
+    def reward_scale(self) -> Scalar:
+        """The unit of rewards: their root mean square."""
+        return jnp.sqrt(self.rewards.var[0] + self.rewards.mean[0] ** 2) + TINY
+
+    def scales(self) -> Scales:
+        """In the units of `multiplier.update`: costs are divided by the reward's spread."""
+        reward = self.spread[0] + TINY
+        return Scales(reward, self.spread[1:] / reward)
+
+
+def init(
+    config: SACLagrangianLearnerConfig,
+    multiplier_config: MultiplierConfig,
+    obs_dim: int,
+    actions: ActionSpec,
+    k: int,
+    key: RandomKey,
+) -> Learner:
+    """A new learner for k constraints."""
+    actor_key, critic_key = jax.random.split(key)
+    networks = Networks(
+        SquashedActor(obs_dim, actions.size, actor_key, config.hidden),
+        SignalCritics(config.critics, obs_dim, actions.size, k, critic_key, config.hidden),
+        jnp.log(jnp.float32(config.initial_temperature)),
+    )
+    begin = lambda tree: adam(1.0, None).init(eqx.filter(tree, eqx.is_array))
+    return Learner(
+        networks, networks.critics,
+        begin(networks.critics), begin((networks.actor, networks.log_temperature)),
+        Normalizer(obs_dim), Normalizer(1),
+        multiplier.init(multiplier_config, k), jnp.zeros(1 + k),
+    )  # fmt: skip
+
+
+def observe(learner: Learner, rows: CostTransitions, size: Index) -> Learner:
+    """Scale observations and rewards as the first `size` rows of the replay buffer do."""
+    weight = (jnp.arange(rows.reward.shape[0]) < size) * 1.0
+    fresh = lambda x: Normalizer(x.shape[-1]).update(x, weight)
+    fields = lambda s: (s.normalizer, s.rewards)
+    return eqx.tree_at(fields, learner, (fresh(rows.obs), fresh(rows.reward[:, None])))
+
+
+def update(
+    config: SACLagrangianLearnerConfig,
+    learner: Learner,
+    batch: CostTransitions,
+    lam: Float[Array, " k"],
+    number: Index,
+    key: RandomKey,
+    rate: Rate,
+    entropy: Scalar | float,
+) -> tuple[Learner, Metrics]:
+    """A gradient step of the critics, and in every `policy_every`-th `number` one of the policy.
+
+    Metrics: `critic_loss`, `q` of the reward, `entropy`, `temperature`; the last three are 0 in
+    steps of the critics alone.
+    """
+    critic_key, policy_key = jax.random.split(key)
+    learner, loss = fit_critics(config, learner, batch, critic_key, rate)
+    improve = lambda: improve_policy(config, learner, batch, lam, policy_key, rate, entropy)
+    *_, metrics = jax.eval_shape(improve)
+    nothing = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), metrics)
+    due = (number + 1) % config.policy_every == 0
+    learner, metrics = jax.lax.cond(due, improve, lambda: (learner, nothing))
+    return learner, {"critic_loss": loss, **metrics}
+
+
+def soft_targets(
+    config: SACLagrangianLearnerConfig, learner: Learner, batch: CostTransitions, key: RandomKey
+) -> Float[Array, "signals N"]:
+    """Targets of the critics: each signal plus its discounted value at the next state.
+
+    The reward's is in its unit, and has the entropy's part.
+    """
+    draw_key, pair_key = jax.random.split(key)
+    networks, next_obs = learner.networks, learner.normalizer(batch.next_obs)
+    action, log_prob = networks.actor(next_obs).draw(draw_key)
+    future = pessimistic(learner.targets(next_obs, action), pair_key)
+    future = future.at[0].add(-jnp.exp(networks.log_temperature) * log_prob)
+    signals = jnp.concatenate([batch.reward[None] / learner.reward_scale, batch.cost.T])
+    gamma = jnp.full(len(signals), config.cost_gamma).at[0].set(config.gamma)
+    return signals + gamma[:, None] * jnp.where(batch.terminated, 0.0, future)
+
+
+def fit_critics(
+    config: SACLagrangianLearnerConfig,
+    learner: Learner,
+    batch: CostTransitions,
+    key: RandomKey,
+    rate: Rate,
+) -> tuple[Learner, Scalar]:
+    """One gradient step of all critics on their targets; also returns the loss."""
+    targets, obs = soft_targets(config, learner, batch, key), learner.normalizer(batch.obs)
+
+    def loss(critics: SignalCritics) -> tuple[Scalar, Float[Array, "n signals"]]:
+        errors = targets - critics(obs, batch.action)
+        return jnp.sum(jnp.mean(errors**2, -1)), jnp.mean(errors, -1)
+
+    (value, misses), grads = jax.value_and_grad(loss, has_aux=True)(learner.networks.critics)
+    optimiser = adam(rate * config.learning_rate, None)
+    updates, moments = optimiser.update(grads, learner.critic_moments)
+    critics = eqx.apply_updates(learner.networks.critics, updates)
+    # Values can be large beside what an action changes. Their level need not wait for the network.
+    bias = critics.network.biases[-1] + LEVEL_RATE * misses.reshape(-1, 1)
+    critics = eqx.tree_at(lambda c: c.network.biases[-1], critics, bias)
+    mix = lambda slow, fast: config.polyak * slow + (1 - config.polyak) * fast
+    slow = jax.tree.map(mix, learner.targets, critics)
+    fields = lambda s: (s.networks.critics, s.targets, s.critic_moments)
+    return eqx.tree_at(fields, learner, (critics, slow, moments)), value
+
+
+def improve_policy(
+    config: SACLagrangianLearnerConfig,
+    learner: Learner,
+    batch: CostTransitions,
+    lam: Float[Array, " k"],
+    key: RandomKey,
+    rate: Rate,
+    entropy: Scalar | float,
+) -> tuple[Learner, Metrics]:
+    """One gradient step of policy and temperature.
+
+    The policy maximises (Q_R - sum lambda_i Q_C,i) / (1 + w) plus its entropy, where w is what the
+    costs weigh beside the reward. So the entropy keeps its part whatever lambda is.
+    """
+    networks, obs = learner.networks, learner.normalizer(batch.obs)
+    weight = jnp.sum(lam * learner.scales().costs)
+    temperature = jnp.exp(networks.log_temperature)
+
+    def loss(trained: tuple[SquashedActor, Scalar]) -> tuple[Array, tuple[Array, Array]]:
+        actor, log_temperature = trained
+        action, log_prob = actor(obs).draw(key)
+        values = jnp.mean(networks.critics(obs, action), 0)
+        gain = (values[0] - lam @ values[1:]) / (1 + weight)
+        actor_loss = jnp.mean(temperature * log_prob - gain)
+        heat = temperature_loss(log_temperature, jax.lax.stop_gradient(log_prob), entropy)
+        return actor_loss + heat, (values, log_prob)
+
+    trained = networks.actor, networks.log_temperature
+    grads, (values, log_prob) = jax.grad(loss, has_aux=True)(trained)
+    optimiser = adam(rate * config.learning_rate, None)
+    updates, moments = optimiser.update(grads, learner.policy_moments)
+    actor, log_temperature = eqx.apply_updates(trained, updates)
+    now = jnp.mean(networks.critics(obs, batch.action), 0)
+    spread = config.polyak * learner.spread + (1 - config.polyak) * jnp.std(now - values, -1)
+    metrics = {"q": jnp.mean(now[0]), "entropy": -jnp.mean(log_prob), "temperature": temperature}
+    fields = lambda s: (s.networks.actor, s.networks.log_temperature, s.policy_moments, s.spread)
+    return eqx.tree_at(fields, learner, (actor, log_temperature, moments, spread)), metrics

@@ -1,0 +1,240 @@
+"""SAC-Lagrangian: its arithmetic against numbers worked out by hand, its multiplier, learning."""
+
+from dataclasses import replace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import in_memory
+from harness import OFF, SAC_LAGRANGIAN
+from surefoot.algorithms import sac_lagrangian as algorithm
+from surefoot.algorithms.algorithm import ALGORITHMS, Shape
+from surefoot.algorithms.sac_lagrangian import SACLagrangianConfig, pace
+from surefoot.algorithms.trainer import Problem
+from surefoot.core.spaces import ActionSpec
+from surefoot.envs.gym.adapters import adapt
+from surefoot.envs.task import TASKS
+from surefoot.learn import sac_lagrangian as learning
+from surefoot.learn.multiplier import MultiplierConfig
+from surefoot.learn.replay import CostTransitions
+from surefoot.learn.sac_lagrangian import SACLagrangianLearnerConfig, pessimistic
+from toys import Drift, TwoCosts, drift_offset
+
+KEY = jax.random.key(0)
+SMALL = SACLagrangianLearnerConfig(hidden=(8,), batch_size=16, initial_temperature=0.5)
+PRICES = MultiplierConfig(kind="log-pi", initial=0.25)
+
+
+def transitions(n: int, k: int = 1) -> CostTransitions:
+    rng = np.random.default_rng(0)
+    normal = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
+    return CostTransitions(
+        normal(n, 3), jnp.tanh(normal(n, 2)), normal(n), normal(n, 3),
+        jnp.asarray(rng.random(n) < 0.3), jnp.asarray(rng.random((n, k)) < 0.5, jnp.float32),
+    )  # fmt: skip
+
+
+def begin(config: SACLagrangianLearnerConfig = SMALL, k: int = 1) -> learning.Learner:
+    return learning.init(config, PRICES, 3, ActionSpec(2, (-1.0,) * 2, (1.0,) * 2), k, KEY)
+
+
+def saying(learner: learning.Learner, values: list[list[float]]) -> learning.Learner:
+    """The same learner with target critics that say [n][signals] everywhere."""
+    zero = jax.tree.map(jnp.zeros_like, learner.targets)
+    bias = jnp.asarray(values, jnp.float32).reshape(-1, 1)
+    targets = eqx.tree_at(lambda t: t.network.biases[-1], zero, bias)
+    return eqx.tree_at(lambda s: s.targets, learner, targets)
+
+
+def test_of_two_critics_the_more_pessimistic_counts():
+    values = jnp.asarray([[[5.0], [1.0], [7.0]], [[3.0], [2.0], [6.0]]])
+    np.testing.assert_array_equal(pessimistic(values, KEY)[:, 0], [3.0, 2.0, 7.0])
+
+
+def test_of_many_critics_two_random_ones_count():
+    values = jnp.arange(5.0)[:, None, None] + jnp.zeros((5, 2, 1))
+    drawn = [pessimistic(values, key)[:, 0] for key in jax.random.split(KEY, 200)]
+    least, most = np.transpose(drawn)
+    assert (least < most).all() and set(least) == {0, 1, 2, 3} and set(most) == {1, 2, 3, 4}
+
+
+def test_the_targets_by_hand():
+    """Reward in its unit 2: r / 2 + 0.9 (3 - 0.5 log pi). Costs: c + 0.8 * 7; nothing at an end."""
+    config = replace(SMALL, gamma=0.9, cost_gamma=0.8)
+    learner = saying(begin(config), [[5.0, 7.0], [3.0, 6.0]])
+    learner = eqx.tree_at(lambda s: s.rewards.var, learner, jnp.array([4.0]))
+    batch = transitions(20)
+    found = learning.soft_targets(config, learner, batch, KEY)
+    obs = learner.normalizer(batch.next_obs)
+    _, log_prob = learner.networks.actor(obs).draw(jax.random.split(KEY)[0])
+    goes_on = ~np.asarray(batch.terminated)
+    reward = np.asarray(batch.reward) / 2 + goes_on * 0.9 * (3.0 - 0.5 * np.asarray(log_prob))
+    cost = np.asarray(batch.cost[:, 0]) + goes_on * 0.8 * 7.0
+    np.testing.assert_allclose(found, [reward, cost], rtol=1e-5)
+    assert goes_on.any() and not goes_on.all()
+
+
+def test_scales_are_those_of_the_rows_that_are_there():
+    """Rows after the first 2 of the buffer are not data. Rewards 1 and 3: root mean square 5^0.5"""
+    rows = transitions(5)
+    rows = eqx.tree_at(lambda r: r.reward, rows, jnp.array([1.0, 3.0, 100.0, 0.0, 0.0]))
+    learner = learning.observe(begin(), rows, jnp.int32(2))
+    np.testing.assert_allclose(learner.normalizer.mean, rows.obs[:2].mean(0), rtol=1e-5)
+    assert float(learner.reward_scale) == pytest.approx(5**0.5, rel=1e-4)
+
+
+def test_the_policy_follows_reward_less_price_times_cost():
+    """Critics that say q = a_0 and c = a_1: the first action rises, and the second falls if it has
+    a price."""
+    config = replace(SMALL, learning_rate=1e-2, initial_temperature=1e-6)
+    learner = begin(config)
+
+    def linear(critics: learning.SignalCritics) -> learning.SignalCritics:
+        # One hidden layer of pairs (x, -x): relu(x) - relu(-x) = x, up to its normalisation.
+        weights = np.zeros((4, 5, 8), np.float32)
+        for signal, action in ((0, 3), (1, 4), (2, 3), (3, 4)):
+            weights[signal, action, :2] = 1.0, -1.0
+        last = np.zeros((4, 8, 1), np.float32)
+        last[:, 0], last[:, 1] = 1.0, -1.0
+        where = lambda c: (c.network.weights, c.network.biases)
+        zeros = [jnp.zeros_like(b) for b in critics.network.biases]
+        return eqx.tree_at(where, critics, ([jnp.asarray(weights), jnp.asarray(last)], zeros))
+
+    learner = eqx.tree_at(lambda s: s.networks.critics, learner, linear(learner.networks.critics))
+    batch = transitions(64)
+    improve = jax.jit(
+        lambda learner, lam, key: learning.improve_policy(
+            config, learner, batch, lam, key, 1.0, -100.0
+        )[0]
+    )
+    mean = lambda learner: learner.networks.actor(batch.obs).gaussian.mean.mean(0)
+    moved = {}
+    for lam in (0.0, 1.0):
+        now = learner
+        for key in jax.random.split(KEY, 60):
+            now = improve(now, jnp.array([lam]), key)
+        moved[lam] = np.asarray(mean(now) - mean(learner))
+    assert moved[0.0][0] > 0.1 and moved[1.0][0] > 0.05
+    assert moved[1.0][1] < -0.05 and abs(moved[0.0][1]) < 0.5 * abs(moved[1.0][1])
+
+
+def test_the_policy_moves_in_every_nth_update_only():
+    config, batch = replace(SMALL, policy_every=3), transitions(16)
+    step = jax.jit(
+        lambda learner, i: learning.update(config, learner, batch, jnp.zeros(1), i, KEY, 1.0, -2.0)[
+            0
+        ]
+    )
+    learner = begin(config)
+    for i in range(3):
+        moved = step(learner, jnp.int32(i))
+        same = lambda part, moved=moved: all(
+            (a == b).all() for a, b in zip(
+                jax.tree.leaves(part(learner)), jax.tree.leaves(part(moved)), strict=True
+            )
+        )  # fmt: skip
+        assert not same(lambda s: s.networks.critics) and not same(lambda s: s.targets)
+        assert same(lambda s: s.networks.actor) == (i < 2)
+
+
+ROUND = SACLagrangianConfig(
+    cost_limit=(10.0,), beta=0.5, updates=1, sac=SMALL,
+    multiplier=MultiplierConfig(kind="projected", initial=0.25, learning_rate=0.1),
+)  # fmt: skip
+improve = jax.jit(lambda *args: algorithm.improve(ROUND, *args))
+
+
+def improved(cost: float, priced: bool = False, spread: float = 1.0) -> tuple[bool, float, float]:
+    """After a round in which an episode of this cost ended: whether costs have a price, the
+    multiplier, and the lambda that the policy felt. The limit is 10, the aim 5."""
+    actions = ActionSpec(2, (-1.0,) * 2, (1.0,) * 2)
+    problem = Problem((0,), 1, 20, 3, actions, ("cost",))
+    state = replace(algorithm.init(ROUND, problem, KEY), priced=jnp.array(priced))
+    state = eqx.tree_at(lambda s: s.learner.spread, state, jnp.full(2, spread))
+    seen = jnp.array([cost])
+    state, metrics = improve(state, transitions(32), jnp.int32(32), seen, jnp.array(0.5))
+    raw = float(state.learner.multiplier.raw[0])
+    return bool(state.priced), raw, float(metrics["lambda"][0])
+
+
+def test_costs_have_no_price_before_the_limit_is_first_exceeded():
+    """Then lambda moves by 0.1 times the distance to the aim, whenever an episode has ended."""
+    assert improved(4.0) == (False, 0.25, 0.0)
+    assert improved(6.0) == (True, pytest.approx(0.35), pytest.approx(0.35))
+    assert improved(4.0, priced=True) == (True, pytest.approx(0.15), pytest.approx(0.15))
+    assert improved(float("nan"), priced=True) == (True, 0.25, 0.25)
+    assert improved(6.0, spread=0.0) == (False, 0.25, 0.0)  # the critics know nothing yet
+
+
+def test_the_pace():
+    config = SACLagrangianConfig(final_rate=0.2)
+    for share, rate, entropy in ((0.0, 1.0, -3.0), (0.5, 0.6, -3.0), (1.0, 0.2, -6.0)):
+        found = pace(config, 3, jnp.float32(share))
+        np.testing.assert_allclose(found, (rate, entropy), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"critics": 1}, "critics=1 must be at least 2"),
+        ({"policy_every": 0}, "policy_every=0 must be"),
+        ({"cost_gamma": 1.5}, "cost_gamma=1.5 must be"),
+    ],
+)
+def test_bad_settings(change, message):
+    with pytest.raises(ValueError, match=message):
+        SACLagrangianLearnerConfig(**change)
+
+
+def test_the_preset():
+    ours = ALGORITHMS["sac-lagrangian"]
+    own = lambda shape: ours.preset("default", TASKS["RCCar"], "cpu", shape)
+    assert own(Shape(8, 2, 200)).steps == 20_000 and own(Shape(40, 6, 1000)).steps == 100_000
+    assert ours.preset("default", TASKS["PointGoal"], "gpu").observation == "reference"
+    assert ours.keeps_limit(own(None))
+
+
+def test_a_wrong_level_is_soon_mended():
+    """Critics say 0 where every cost is 50 and nothing follows: they come near within 60 updates,
+    long before the network has learned anything."""
+    learner, batch = begin(), transitions(64)
+    costly = eqx.tree_at(
+        lambda b: (b.cost, b.terminated), batch, (jnp.full((64, 1), 50.0), jnp.ones(64, bool))
+    )
+    fit = jax.jit(lambda learner: learning.fit_critics(SMALL, learner, costly, KEY, 1.0)[0])
+    for _ in range(60):
+        learner = fit(learner)
+    found = learner.networks.critics(learner.normalizer(costly.obs), costly.action)[:, 1]
+    np.testing.assert_allclose(found.mean(-1), 50.0, atol=1.0)
+
+
+def test_several_constraints_have_a_price_each():
+    settings = {**OFF, "cost_limit": (30.0, 60.0), "steps": 120}
+    config = SACLagrangianConfig(sac=SAC_LAGRANGIAN, **settings)
+    make = lambda n: adapt(TwoCosts, cost=("first", "second"), num_envs=n)
+    *_, last = in_memory.epochs(config, make)
+    row = last.metrics[0]
+    assert row["lambda_first"] > 0 and row["lambda_second"] > 0 and row["critic_loss"] > 0
+
+
+@pytest.mark.slow
+def test_the_constrained_optimum_of_drift():
+    """Known by calculus: a*(s) = s + an offset that the limit fixes, which is 0 without one.
+
+    Every step costs about 3, and the choice of an action moves that by a tenth: the level of the
+    values is large beside what matters.
+    """
+    limit = 60.0
+    config = SACLagrangianConfig(
+        steps=12_000, cost_limit=(limit,), beta=1.0, random_steps=500, steps_per_epoch=1_000,
+        updates=100, sac=SACLagrangianLearnerConfig(hidden=(32, 32), batch_size=64),
+    )  # fmt: skip
+    *_, last = in_memory.epochs(config, lambda n: adapt(Drift, num_envs=n))
+    states = np.linspace(0.3, 1.7, 15)[:, None]
+    found = last.policy.seed(0).act(states)[:, 0] - states[:, 0]
+    print(f"offset {found.mean():.2f} (exact {drift_offset(limit):.2f})")
+    assert found.mean() == pytest.approx(drift_offset(limit), abs=0.15)
+    assert found.std() < 0.15
