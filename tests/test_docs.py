@@ -200,6 +200,13 @@ def test_model_free_examples(name, here, capsys):
     assert Path(result).exists() and capsys.readouterr().out
 
 
+def test_the_example_of_real_steps_alone(here, capsys):
+    settings = {"steps": 60, "steps_per_epoch": 60, "update_every": 20, "random_steps": 20}
+    small = {"updates": 2, "sac": {"hidden": (8,), "batch_size": 8}}
+    run = script("forbidden_disc").main(out=here / "out", fresh=2, **SHORT, **settings, **small)
+    assert (run / "curve.png").exists() and "of episodes within it" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 def test_examples_with_a_model(here, capsys, monkeypatch):
     """Train, filter and film an own environment; read its run; guard a policy; export it."""

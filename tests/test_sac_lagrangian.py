@@ -141,7 +141,7 @@ def test_the_policy_moves_in_every_nth_update_only():
 
 
 ROUND = SACLagrangianConfig(
-    cost_limit=(10.0,), beta=0.5, updates=1, sac=SMALL,
+    cost_limit=(10.0,), beta=0.5, update_every=1_000, updates=1, sac=SMALL,
     multiplier=MultiplierConfig(kind="projected", initial=0.25, learning_rate=0.1),
 )  # fmt: skip
 improve = jax.jit(lambda *args: algorithm.improve(ROUND, *args))
@@ -167,6 +167,27 @@ def test_costs_have_no_price_before_the_limit_is_first_exceeded():
     assert improved(4.0, priced=True) == (True, pytest.approx(0.15), pytest.approx(0.15))
     assert improved(float("nan"), priced=True) == (True, 0.25, 0.25)
     assert improved(6.0, spread=0.0) == (False, 0.25, 0.0)  # the critics know nothing yet
+
+
+def test_what_controls_the_price_counts_real_steps():
+    """Episodes that end after 250 steps weigh a quarter as much as those that take 1,000."""
+    pid = MultiplierConfig(kind="log-pi", proportional_gain=0.0, integral_gain=0.2)
+    config = replace(ROUND, update_every=250, multiplier=pid, cost_memory=0.5**4)
+    actions = ActionSpec(2, (-1.0,) * 2, (1.0,) * 2)
+    state = algorithm.init(config, Problem((0,), 1, 20, 3, actions, ("cost",)), KEY)
+    spread = lambda state: eqx.tree_at(lambda s: s.learner.spread, state, jnp.ones(2))
+    run = jax.jit(lambda *args: algorithm.improve(config, *args)[0])
+    step = lambda state, cost: run(
+        spread(state), transitions(32), jnp.int32(32), jnp.array([cost]), jnp.array(0.5)
+    )
+    raw = lambda state: float(state.learner.multiplier.raw[0])
+    first = step(state, 20.0)  # sets the integral
+    nothing = step(first, float("nan"))
+    assert int(nothing.waited) == 250 and raw(nothing) == raw(first)
+    second = step(nothing, 10.0)  # 500 steps later; a memory of 0.5^4 per 1,000 steps is 0.5^2
+    np.testing.assert_allclose(second.cost, 0.25 * 20 + 0.75 * 10, rtol=1e-5)
+    assert raw(second) - raw(first) == pytest.approx(0.5 * 0.2 * np.log(12.5 / 5), rel=1e-4)
+    assert int(second.waited) == 0
 
 
 def test_the_pace():

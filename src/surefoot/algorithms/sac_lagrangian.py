@@ -34,6 +34,8 @@ from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.replay import CostTransitions
 from surefoot.learn.sac_lagrangian import Learner, SACLagrangianLearnerConfig
 
+CONTROL_STEPS = 1_000
+"""Real steps for which the multiplier's integral gain and the memory of costs are meant."""
 Ratio = Annotated[float, Range(above=0, most=1)]
 SMALL = 16
 """Numbers in observation and action up to which few real steps suffice."""
@@ -53,7 +55,7 @@ class SACLagrangianConfig(OffPolicyConfig):
     beta: Positive = 0.8
     """The multiplier aims at beta times the limit."""
     cost_memory: Share = 0.7
-    """Weight of earlier episodes in the cost that the multiplier follows."""
+    """Weight of what is 1,000 steps old in the cost that the multiplier follows."""
     steps_per_epoch: Steps = 2_000
     """Real steps per epoch."""
     environments: Count = 1
@@ -73,7 +75,8 @@ class SACLagrangianConfig(OffPolicyConfig):
             kind="log-pi", initial=0.5, proportional_gain=1.0, integral_gain=0.15
         )
     )
-    """The multiplier's rule; it is updated whenever an episode has ended."""
+    """The multiplier's rule. It is updated when an episode has ended. Its integral gain is for
+    1,000 real steps, because a policy learns by steps and not by episodes."""
 
 
 class State(eqx.Module):
@@ -84,6 +87,8 @@ class State(eqx.Module):
     """Mean cost of the latest episodes; NaN before the first."""
     priced: Flag
     """Whether costs have a price: from the first time that they exceed their limit."""
+    waited: Index
+    """Real steps since an episode ended."""
     key: RandomKey
 
 
@@ -94,7 +99,7 @@ def init(config: SACLagrangianConfig, problem: Problem, key: RandomKey) -> State
     learner = sac_lagrangian.init(
         config.sac, config.multiplier, problem.observation_size, problem.actions, k, learner_key
     )
-    return State(learner, jnp.full(k, jnp.nan), jnp.array(False), key)
+    return State(learner, jnp.full(k, jnp.nan), jnp.array(False), jnp.array(0), key)
 
 
 def improve(
@@ -111,9 +116,10 @@ def improve(
     """
     key, sub = jax.random.split(state.key)
     learner = sac_lagrangian.observe(state.learner, rows, size)
-    memory = jnp.where(jnp.isnan(state.cost), 0.0, config.cost_memory)
+    ended, waited = ~jnp.isnan(seen).any(), state.waited + config.update_every
+    passed = waited / CONTROL_STEPS
+    memory = jnp.where(jnp.isnan(state.cost), 0.0, config.cost_memory**passed)
     cost = memory * jnp.nan_to_num(state.cost) + (1 - memory) * seen
-    ended = ~jnp.isnan(seen).any()
     cost = jnp.where(ended, cost, state.cost)
     rate, entropy = pace(config, rows.action.shape[-1], share)
     lam, priced = jnp.zeros_like(cost), state.priced
@@ -122,7 +128,7 @@ def improve(
         # Until the limit is first exceeded, nothing is known of the scale of costs.
         priced |= ended & jnp.any(cost > limit) & (learner.spread[0] > 0)
         before = learner.multiplier
-        moved = multiplier.update(config.multiplier, before, cost, limit, learner.scales())
+        moved = multiplier.update(config.multiplier, before, cost, limit, learner.scales(), passed)
         moved = jax.tree.map(lambda new, old: jnp.where(ended & priced, new, old), moved, before)
         learner = eqx.tree_at(lambda s: s.multiplier, learner, moved)
         lam = jnp.where(priced, multiplier.value(config.multiplier, moved), 0.0)
@@ -140,7 +146,8 @@ def improve(
     metrics = jax.tree.map(jnp.mean, metrics)
     for name in ("q", "entropy", "temperature"):
         metrics[name] *= config.sac.policy_every
-    return State(learner, cost, priced, key), {**metrics, "lambda": lam}
+    waited = jnp.where(ended, 0, waited)
+    return State(learner, cost, priced, waited, key), {**metrics, "lambda": lam}
 
 
 def pace(config: SACLagrangianConfig, actions: int, share: Scalar) -> tuple[Scalar, Scalar]:
