@@ -252,6 +252,7 @@ def test_the_constrained_optimum_of_drift():
     config = SACLagrangianConfig(
         steps=12_000, cost_limit=(limit,), beta=1.0, random_steps=500, steps_per_epoch=1_000,
         updates=100, sac=SACLagrangianLearnerConfig(hidden=(32, 32), batch_size=64),
+        cost_memory=0.01, multiplier=MultiplierConfig(kind="log-pi", integral_gain=2.0),
     )  # fmt: skip
     *_, last = in_memory.epochs(config, lambda n: adapt(Drift, num_envs=n))
     states = np.linspace(0.3, 1.7, 15)[:, None]

@@ -54,7 +54,7 @@ class SACLagrangianConfig(OffPolicyConfig):
     """Whether to keep the limit; otherwise costs have no price."""
     beta: Positive = 0.8
     """The multiplier aims at beta times the limit."""
-    cost_memory: Share = 0.7
+    cost_memory: Share = 0.2
     """Weight of what is 1,000 steps old in the cost that the multiplier follows."""
     steps_per_epoch: Steps = 2_000
     """Real steps per epoch."""
@@ -72,7 +72,7 @@ class SACLagrangianConfig(OffPolicyConfig):
     """The learner of policy and values."""
     multiplier: MultiplierConfig = field(
         default_factory=lambda: MultiplierConfig(
-            kind="log-pi", initial=0.5, proportional_gain=1.0, integral_gain=0.15
+            kind="log-pi", initial=0.25, proportional_gain=0.7, integral_gain=0.4
         )
     )
     """The multiplier's rule. It is updated when an episode has ended. Its integral gain is for
