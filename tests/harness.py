@@ -35,7 +35,7 @@ from surefoot.world.planner import PlannerConfig
 PPO = PPOConfig(hidden=(8,), epochs=2, critic_epochs=2, minibatches=2, normalise_observations=True)
 REAL = {"cost_limit": (1.0,), "steps_per_epoch": 40}
 SAC = SACLearnerConfig(hidden=(8,), batch_size=16)
-SAC_LAGRANGIAN = SACLagrangianLearnerConfig(hidden=(8,), batch_size=16)
+SAC_LAGRANGIAN = SACLagrangianLearnerConfig(hidden=(8,), batch_size=16, policy_every=1)
 OFF = {
     "environments": 2,
     "random_steps": 60,

@@ -202,7 +202,7 @@ def test_model_free_examples(name, here, capsys):
 
 def test_the_example_of_real_steps_alone(here, capsys):
     settings = {"steps": 60, "steps_per_epoch": 60, "update_every": 20, "random_steps": 20}
-    small = {"updates": 2, "sac": {"hidden": (8,), "batch_size": 8}}
+    small = {"updates": 2, "sac": {"hidden": (8,), "batch_size": 8, "policy_every": 1}}
     run = script("forbidden_disc").main(out=here / "out", fresh=2, **SHORT, **settings, **small)
     assert (run / "curve.png").exists() and "of episodes within it" in capsys.readouterr().out
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import in_memory
-from harness import OFF, SAC_LAGRANGIAN
+from harness import OFF, SAC_LAGRANGIAN, TASK, TINY, start
 from surefoot.algorithms import sac_lagrangian as algorithm
 from surefoot.algorithms.algorithm import ALGORITHMS, Shape
 from surefoot.algorithms.sac_lagrangian import SACLagrangianConfig, pace
@@ -21,10 +21,15 @@ from surefoot.learn import sac_lagrangian as learning
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.replay import CostTransitions
 from surefoot.learn.sac_lagrangian import SACLagrangianLearnerConfig, pessimistic
+from surefoot.runs.setup import new_setup
+from surefoot.runs.train import begin as begin_run
+from surefoot.runs.warm_start import choose_seeds, open_source, warm_start
 from toys import Drift, TwoCosts, drift_offset
 
 KEY = jax.random.key(0)
-SMALL = SACLagrangianLearnerConfig(hidden=(8,), batch_size=16, initial_temperature=0.5)
+SMALL = SACLagrangianLearnerConfig(
+    hidden=(8,), batch_size=16, policy_every=1, initial_temperature=0.5
+)
 PRICES = MultiplierConfig(kind="log-pi", initial=0.25)
 
 
@@ -208,6 +213,34 @@ def test_the_pace():
 def test_bad_settings(change, message):
     with pytest.raises(ValueError, match=message):
         SACLagrangianLearnerConfig(**change)
+
+
+def test_every_round_has_as_many_updates_of_the_policy():
+    with pytest.raises(ValueError, match=r"updates=6 .* multiple of sac.policy_every=4, such as 8"):
+        SACLagrangianConfig(updates=6)
+
+
+def test_a_warm_start_takes_what_the_price_is_made_of(tmp_path):
+    """Policy, critics with the scale of rewards and spread of values, multipliers and data."""
+    source = open_source(start("sac-lagrangian", tmp_path / "run", 1))
+    setup = new_setup(
+        "PointGoal", "sac-lagrangian", "default", "cpu", (7, 8), TINY["sac-lagrangian"], {}, TASK
+    )
+    trainer = begin_run(setup).trainer
+    record = warm_start(trainer, source, choose_seeds(source, 2, None))
+    assert record.taken == ["policy", "critics", "multipliers", "data"]
+    assert record.left_out == {}
+    saved, state = source.arrays, trainer.state
+    compared = {
+        "learner/policy_moments/0/count": state.learner.policy_moments[0].count,
+        "learner/rewards/var": state.learner.rewards.var,
+        "learner/spread": state.learner.spread,
+        "learner/multiplier/raw": state.learner.multiplier.raw,
+        "cost": state.cost,
+        "priced": state.priced,
+    }
+    for name, found in compared.items():
+        np.testing.assert_array_equal(found, saved[f"trainer/state/{name}"], err_msg=name)
 
 
 def test_the_preset():

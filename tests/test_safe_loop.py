@@ -108,7 +108,7 @@ def test_a_run_is_evaluated_with_its_planner(tmp_path, call):
 
 def test_discrete_actions_are_refused():
     config = replace(TINY_LOOP, model="black-box")
-    with pytest.raises(ValueError, match=r"Discrete\(2\): SAC and safe-LOOP need a Box"):
+    with pytest.raises(ValueError, match=r"Discrete\(2\): SAC, SAC-Lagrangian and safe-L"):
         next(in_memory.epochs(config, TwoState))
 
 

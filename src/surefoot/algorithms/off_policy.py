@@ -1,25 +1,27 @@
 """What the off-policy algorithms share: rounds of a few real steps and a few updates."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from surefoot.algorithms.actors import draw_uniformly
+from surefoot.algorithms.actors import draw_from, draw_uniformly
 from surefoot.algorithms.algorithm import CostLimit, Steps
 from surefoot.algorithms.collect import Actor, Generators
 from surefoot.algorithms.dataset import Dataset
 from surefoot.algorithms.experience import Experience
 from surefoot.algorithms.loop import mean_metrics
-from surefoot.algorithms.seeds import flatten_steps, over_seeds
+from surefoot.algorithms.phases import Phases
+from surefoot.algorithms.seeds import flatten_steps, over_seeds, seed_keys
 from surefoot.algorithms.trainer import Problem
 from surefoot.core.arrays import Index, Metrics, RandomKey, Tree
 from surefoot.core.config import Count, NonNegativeInt, check
 from surefoot.core.policy import VARIANCE_EPSILON, Policy
+from surefoot.core.snapshot import Saved
 from surefoot.core.spaces import ActionSpec
 from surefoot.learn import replay as replays
 from surefoot.learn import sac
@@ -108,7 +110,14 @@ def improve(
     return SACState(learner, key), jax.tree.map(jnp.mean, metrics)
 
 
-State = TypeVar("State")
+class Learns(Protocol):
+    """A state with a learner of policy and critics."""
+
+    @property
+    def learner(self) -> Tree: ...
+
+
+State = TypeVar("State", bound=Learns)
 
 
 class Updates(Generic[State]):
@@ -172,6 +181,63 @@ class Updates(Generic[State]):
         self.replay.end_epoch()
         self.last, self._metrics = self._metrics, []
         return mean_metrics(self.last, self._names, len(self._problem.seeds))
+
+
+class OffPolicy(Generic[State]):
+    """The trainer of SAC and SAC-Lagrangian; see `trainer.Trainer`.
+
+    `given(experience, done)` are further arguments of the updates after a round.
+    """
+
+    def __init__(
+        self,
+        config: OffPolicyConfig,
+        problem: Problem,
+        init: Callable[[RandomKey], State],
+        updates: Updates[State],
+        policy_of: Callable[[State], Policy],
+        remedy: str,
+        given: Callable[[Experience, int], tuple[Tree, ...]] = lambda experience, done: (),
+    ):
+        self.problem, self.remedy = problem, remedy
+        self.rounds = config.steps_per_epoch // config.update_every
+        self.round_steps = config.update_every // config.environments
+        self._updates, self._policy_of, self._given = updates, policy_of, given
+        self.state: State = over_seeds(init, len(problem.seeds))(seed_keys(problem.seeds))
+        self._policy = policy_of(self.state)
+        self.datasets = {"replay": updates.replay}
+
+    def actor(self, done: int, rngs: Generators) -> Actor:
+        if self._updates.begins(done):
+            return self._updates.random_actor(rngs)
+        return draw_from(self._policy, rngs, self.problem.environments, self.round_steps)
+
+    def learn(self, experience: Experience, done: int, phases: Phases) -> None:
+        with phases("update"):
+            given = self._given(experience, done)
+            self.state = self._updates.learn(self.state, experience, done, *given)
+            self._policy = self._policy_of(self.state)
+
+    def end_epoch(self) -> Mapping[str, np.ndarray]:
+        return self._updates.end_epoch()
+
+    def finite_parts(self) -> dict[str, Tree]:
+        return {"policy or critics": self.state.learner, "an update's metric": self._updates.last}
+
+    def policy(self) -> Policy:
+        return self._policy
+
+    def planning(self) -> None:
+        return None
+
+    def snapshot(self) -> dict[str, Tree]:
+        return {"state": self.state, "replay": self._updates.replay.snapshot()}
+
+    def restore(self, saved: Saved, steps: int, data: bool = True) -> None:
+        self.state = saved.like("state", self.state)
+        self._policy = self._policy_of(self.state)
+        if data:
+            self._updates.replay.restore(saved.part("replay"), steps)
 
 
 def check_actions(actions: ActionSpec) -> None:

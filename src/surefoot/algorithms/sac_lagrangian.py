@@ -5,7 +5,6 @@ critics, policy and temperature on batches of the replay buffer. No model is lea
 assumed of the environment but a Box of actions.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Annotated
@@ -17,18 +16,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from surefoot.algorithms import off_policy
-from surefoot.algorithms.actors import draw_from
 from surefoot.algorithms.algorithm import Algorithm, CostLimit, Overrides, Preset, Shape, Steps
-from surefoot.algorithms.collect import Actor, Generators
 from surefoot.algorithms.experience import Experience
-from surefoot.algorithms.off_policy import OffPolicyConfig, Updates, squashed_policy
-from surefoot.algorithms.phases import Phases
-from surefoot.algorithms.seeds import over_seeds, seed_keys
+from surefoot.algorithms.off_policy import OffPolicy, OffPolicyConfig, Updates, squashed_policy
 from surefoot.algorithms.trainer import Problem
-from surefoot.core.arrays import Flag, Index, Metrics, RandomKey, Scalar, Tree
+from surefoot.core.arrays import Flag, Index, Metrics, RandomKey, Scalar
 from surefoot.core.config import Count, NonNegativeInt, Positive, Range, Share
 from surefoot.core.policy import Policy
-from surefoot.core.snapshot import Saved
 from surefoot.learn import multiplier, replay, sac_lagrangian
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.replay import CostTransitions
@@ -77,6 +71,15 @@ class SACLagrangianConfig(OffPolicyConfig):
     )
     """The multiplier's rule. It is updated when an episode has ended. Its integral gain is for
     1,000 real steps, because a policy learns by steps and not by episodes."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.updates % self.sac.policy_every:
+            near = -(-self.updates // self.sac.policy_every) * self.sac.policy_every
+            raise ValueError(
+                f"updates={self.updates} must be a multiple of "
+                f"sac.policy_every={self.sac.policy_every}, such as {near}"
+            )
 
 
 class State(eqx.Module):
@@ -157,59 +160,26 @@ def pace(config: SACLagrangianConfig, actions: int, share: Scalar) -> tuple[Scal
     return 1 - (1 - config.final_rate) * share, actions * entropy
 
 
-class SACLagrangianTrainer:
-    """See `trainer.Trainer`."""
+def trainer(config: SACLagrangianConfig, problem: Problem) -> OffPolicy[State]:
+    """SAC-Lagrangian at work on all seeds."""
 
-    remedy = "a smaller sac.learning_rate or fewer updates"
+    def given(experience: Experience, done: int) -> tuple[np.ndarray, np.ndarray]:
+        share = np.full(len(problem.seeds), min(1.0, done / config.steps), np.float32)
+        return episode_cost(experience), share
 
-    def __init__(self, config: SACLagrangianConfig, problem: Problem):
-        self.config, self.problem = config, problem
-        self.rounds = config.steps_per_epoch // config.update_every
-        self.round_steps = config.update_every // config.environments
-        self._updates = Updates(config, problem, partial(improve, config), CostTransitions, METRICS)
-        begin = over_seeds(lambda key: init(config, problem, key), len(problem.seeds))
-        self.state: State = begin(seed_keys(problem.seeds))
-        self._policy = self._numpy_policy()
-        self.datasets = {"replay": self._updates.replay}
+    def policy_of(state: State) -> Policy:
+        learner = state.learner
+        return squashed_policy(learner.networks.actor, problem.actions, learner.normalizer)
 
-    def _numpy_policy(self) -> Policy:
-        learner = self.state.learner
-        return squashed_policy(learner.networks.actor, self.problem.actions, learner.normalizer)
-
-    def actor(self, done: int, rngs: Generators) -> Actor:
-        if self._updates.begins(done):
-            return self._updates.random_actor(rngs)
-        return draw_from(self._policy, rngs, self.problem.environments, self.round_steps)
-
-    def learn(self, experience: Experience, done: int, phases: Phases) -> None:
-        with phases("update"):
-            many = len(self.problem.seeds)
-            share = jnp.full(many, min(1.0, done / self.config.steps), jnp.float32)
-            self.state = self._updates.learn(
-                self.state, experience, done, episode_cost(experience), share
-            )
-            self._policy = self._numpy_policy()
-
-    def end_epoch(self) -> Mapping[str, np.ndarray]:
-        return self._updates.end_epoch()
-
-    def finite_parts(self) -> dict[str, Tree]:
-        return {"policy or critics": self.state.learner, "an update's metric": self._updates.last}
-
-    def policy(self) -> Policy:
-        return self._policy
-
-    def planning(self) -> None:
-        return None
-
-    def snapshot(self) -> dict[str, Tree]:
-        return {"state": self.state, "replay": self._updates.replay.snapshot()}
-
-    def restore(self, saved: Saved, steps: int, data: bool = True) -> None:
-        self.state = saved.like("state", self.state)
-        self._policy = self._numpy_policy()
-        if data:
-            self._updates.replay.restore(saved.part("replay"), steps)
+    return OffPolicy(
+        config,
+        problem,
+        init=lambda key: init(config, problem, key),
+        updates=Updates(config, problem, partial(improve, config), CostTransitions, METRICS),
+        policy_of=policy_of,
+        remedy="a smaller sac.learning_rate or fewer updates",
+        given=given,
+    )
 
 
 def episode_cost(experience: Experience) -> np.ndarray:
@@ -230,8 +200,9 @@ ALGORITHM = Algorithm(
     name="sac-lagrangian",
     title="SAC-Lagrangian",
     config=SACLagrangianConfig,
-    trainer=SACLagrangianTrainer,
+    trainer=trainer,
     environments=lambda config, episode_steps: config.environments,
     presets={"default": Preset(black_box=fit_to)},
     columns={"lambda": "{lambda:.3f}", "temperature": "{temperature:.3f}"},
+    keeps_limit=lambda config: config.constrained,
 )

@@ -12,7 +12,7 @@ TINY: Overrides = {
     "critic_epochs": 2, "minibatches": 2, "members": 3, "elites": 3, "max_steps": 20,
     "environments": 2, "random_steps": 100, "update_every": 20, "updates": 2, "replay": 1000,
     "batch_size": 16, "refit_every": 100, "samples": 12, "particles": 2, "iterations": 2,
-    "fewest_safe": 4,
+    "fewest_safe": 4, "policy_every": 1,
 }  # fmt: skip
 """Small values by the last part of a setting's name."""
 QUICK_COMPILATION = (

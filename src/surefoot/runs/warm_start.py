@@ -27,16 +27,16 @@ CHUNK = r"(dataset|replay)/(\d{1,9})/"
 LEARNER = r"state/(sac/)?learner/(networks/)?"
 ARRAYS = {
     "policy": f"{LEARNER}(actor|normalizer|log_temperature)(/|$)",
-    "critics": f"{LEARNER}(critics|targets|normalizer|value_scale)/",
+    "critics": f"{LEARNER}(critics|targets|normalizer|value_scale|rewards|spread)(/|$)",
     "model": "state/ensemble/",
     "multipliers": f"{LEARNER}multiplier/",
     "data": CHUNK,
 }
 """Which arrays of a trainer's snapshot make up a part. Both networks need the scale they saw."""
 BESIDE = {
-    "policy": (f"{LEARNER}actor_moments/",),
+    "policy": (f"{LEARNER}(actor|policy)_moments/",),
     "critics": (f"{LEARNER}critic_moments/",),
-    "multipliers": ("state/ratio/", "state/progress/"),
+    "multipliers": ("state/ratio/", "state/progress/", "state/(cost|priced)$"),
 }
 """Groups of arrays that are taken with a part if they fit: otherwise it begins with new ones."""
 
