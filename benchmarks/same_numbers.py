@@ -41,6 +41,7 @@ JOBS = {
     "trpo-lagrangian": f"PointGoal --algorithm trpo-lagrangian {TRUST.format('trpo')}",
     "cpo": f"PointGoal --algorithm cpo {TRUST.format('cpo')}",
     "sac": f"PointGoal --algorithm sac {SAC}",
+    "sac-lagrangian": f"PointGoal --algorithm sac-lagrangian {SAC} --updates 8",
     "safe-loop": f"PointGoal --algorithm safe-loop {LOOP}",
     "safe-loop-paper": f"RCCar --algorithm safe-loop --preset paper {LOOP}",
     "mbppo": f"PointGoal {MBPPO} {SHORT}",

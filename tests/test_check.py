@@ -323,7 +323,7 @@ def test_algorithms_that_do_not_fit_are_explained(report, name):
     code, result = report(name, "--cost-limit=4")
     fits = result["algorithms"]
     assert code == 0 and fits["mbppo-lagrangian"] is None and fits["cpo"] is None
-    for other in ("sac", "safe-loop"):
+    for other in ("sac", "sac-lagrangian", "safe-loop"):
         assert "SAC-Lagrangian and safe-LOOP need" in fits[other]
 
 

@@ -8,9 +8,15 @@ import pytest
 
 import surefoot
 from surefoot.cli import output
+from surefoot.cli.runs import advice_for
 from surefoot.core.registry import reference_to
 from surefoot.envs.render import clip
+from surefoot.runs.checkpoint import newest_sound
+from surefoot.runs.folder import RunFolder
+from surefoot.runs.keeper import policy_in
 from surefoot.use import forecast
+from toys import Drift, TwoState
+from untrained import untrained_run
 
 FILE = """
 import gymnasium as gym
@@ -274,3 +280,15 @@ def test_progress_without_a_terminal(monkeypatch, capsys):
 def test_clips_without_imageio_are_gifs(monkeypatch, video, name):
     monkeypatch.setattr(clip, "_has_video", lambda: video)
     assert str(clip.default_clip()) == name
+
+
+@pytest.mark.parametrize(("env", "advised"), [(Drift, True), (TwoState, False)])
+def test_a_run_above_its_limit_is_told_of_algorithms_that_fit(tmp_path, env, advised):
+    """SAC-Lagrangian needs a Box of actions."""
+    run = untrained_run(tmp_path / "run", env)
+    folder = RunFolder(run)
+    saved, _ = newest_sound(folder.checkpoints)
+    folder.write_json("config.json", saved.meta["info"])
+    folder.write_policy(policy_in(saved))
+    advice = advice_for(run, 10)
+    assert ("try --algorithm sac-lagrangian" in advice) == advised and "--plan filter" in advice

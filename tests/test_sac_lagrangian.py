@@ -1,5 +1,6 @@
 """SAC-Lagrangian: its arithmetic against numbers worked out by hand, its multiplier, learning."""
 
+import csv
 from dataclasses import replace
 
 import equinox as eqx
@@ -9,11 +10,12 @@ import numpy as np
 import pytest
 
 import in_memory
-from harness import OFF, SAC_LAGRANGIAN, TASK, TINY, start
+from harness import OFF, SAC_LAGRANGIAN
 from surefoot.algorithms import sac_lagrangian as algorithm
 from surefoot.algorithms.algorithm import ALGORITHMS, Shape
 from surefoot.algorithms.sac_lagrangian import SACLagrangianConfig, pace
 from surefoot.algorithms.trainer import Problem
+from surefoot.core.snapshot import to_arrays
 from surefoot.core.spaces import ActionSpec
 from surefoot.envs.gym.adapters import adapt
 from surefoot.envs.task import TASKS
@@ -22,9 +24,9 @@ from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.replay import CostTransitions
 from surefoot.learn.sac_lagrangian import SACLagrangianLearnerConfig, pessimistic
 from surefoot.runs.setup import new_setup
-from surefoot.runs.train import begin as begin_run
+from surefoot.runs.train import begin, train
 from surefoot.runs.warm_start import choose_seeds, open_source, warm_start
-from toys import Drift, TwoCosts, drift_offset
+from toys import Drift, drift_offset, two_costs
 
 KEY = jax.random.key(0)
 SMALL = SACLagrangianLearnerConfig(
@@ -42,7 +44,7 @@ def transitions(n: int, k: int = 1) -> CostTransitions:
     )  # fmt: skip
 
 
-def begin(config: SACLagrangianLearnerConfig = SMALL, k: int = 1) -> learning.Learner:
+def new(config: SACLagrangianLearnerConfig = SMALL, k: int = 1) -> learning.Learner:
     return learning.init(config, PRICES, 3, ActionSpec(2, (-1.0,) * 2, (1.0,) * 2), k, KEY)
 
 
@@ -69,7 +71,7 @@ def test_of_many_critics_two_random_ones_count():
 def test_the_targets_by_hand():
     """Reward in its unit 2: r / 2 + 0.9 (3 - 0.5 log pi). Costs: c + 0.8 * 7; nothing at an end."""
     config = replace(SMALL, gamma=0.9, cost_gamma=0.8)
-    learner = saying(begin(config), [[5.0, 7.0], [3.0, 6.0]])
+    learner = saying(new(config), [[5.0, 7.0], [3.0, 6.0]])
     learner = eqx.tree_at(lambda s: s.rewards.var, learner, jnp.array([4.0]))
     batch = transitions(20)
     found = learning.soft_targets(config, learner, batch, KEY)
@@ -86,16 +88,49 @@ def test_scales_are_those_of_the_rows_that_are_there():
     """Rows after the first 2 of the buffer are not data. Rewards 1 and 3: root mean square 5^0.5"""
     rows = transitions(5)
     rows = eqx.tree_at(lambda r: r.reward, rows, jnp.array([1.0, 3.0, 100.0, 0.0, 0.0]))
-    learner = learning.observe(begin(), rows, jnp.int32(2))
+    first = learning.observe(new(), rows, jnp.int32(0), jnp.int32(1))
+    assert float(first.reward_scale) == pytest.approx(1.0, rel=1e-4)
+    learner = learning.observe(first, rows, jnp.int32(1), jnp.int32(2))
     np.testing.assert_allclose(learner.normalizer.mean, rows.obs[:2].mean(0), rtol=1e-5)
     assert float(learner.reward_scale) == pytest.approx(5**0.5, rel=1e-4)
+
+
+def test_the_unit_of_a_cost_leaves_out_the_steps_without():
+    """Costs 0, 30 and 40: the root mean square of the last two is 1250^0.5; of 0 and 1 it is 1."""
+    rows, none = transitions(3, 2), jnp.int32(0)
+    rows = eqx.tree_at(lambda r: r.cost, rows, jnp.array([[0.0, 0.0], [30.0, 1.0], [40.0, 0.0]]))
+    learner = learning.observe(new(k=2), rows, none, none)
+    np.testing.assert_array_equal(learner.cost_scale, [1.0, 1.0])
+    learner = learning.observe(learner, rows, none, jnp.int32(3))
+    np.testing.assert_allclose(learner.cost_scale, [1250**0.5, 1.0], rtol=1e-6)
+    learner = eqx.tree_at(lambda s: s.spread, learner, jnp.array([2.0, 3.0, 5.0]))
+    np.testing.assert_allclose(learner.scales().costs, [1250**0.5 * 1.5, 2.5], rtol=1e-4)
+
+
+@pytest.mark.parametrize("unit", [1e-3, 1e3])
+def test_learning_does_not_depend_on_the_unit_of_the_cost(unit):
+    """With costs in another unit and lambda in its inverse, the same policy is learned."""
+    moved, batch = [], transitions(32)
+    for scale in (1.0, unit):
+        rows = eqx.tree_at(lambda r: r.cost, batch, scale * batch.cost)
+        learner = learning.observe(new(), rows, jnp.int32(0), jnp.int32(32))
+        step = jax.jit(
+            lambda learner, key, rows=rows, scale=scale: learning.update(
+                SMALL, learner, rows, jnp.array([2.0 / scale]), jnp.int32(0), key, 1.0, -2.0
+            )[0]
+        )
+        for key in jax.random.split(KEY, 5):
+            learner = step(learner, key)
+        moved.append(learner.networks)
+    for one, other in zip(*map(jax.tree.leaves, moved), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
 
 
 def test_the_policy_follows_reward_less_price_times_cost():
     """Critics that say q = a_0 and c = a_1: the first action rises, and the second falls if it has
     a price."""
     config = replace(SMALL, learning_rate=1e-2, initial_temperature=1e-6)
-    learner = begin(config)
+    learner = new(config)
 
     def linear(critics: learning.SignalCritics) -> learning.SignalCritics:
         # One hidden layer of pairs (x, -x): relu(x) - relu(-x) = x, up to its normalisation.
@@ -133,7 +168,7 @@ def test_the_policy_moves_in_every_nth_update_only():
             0
         ]
     )
-    learner = begin(config)
+    learner = new(config)
     for i in range(3):
         moved = step(learner, jnp.int32(i))
         same = lambda part, moved=moved: all(
@@ -195,6 +230,21 @@ def test_what_controls_the_price_counts_real_steps():
     assert int(second.waited) == 0
 
 
+def test_many_steps_between_episodes_are_one_measurement():
+    """5,000 steps after the last end of an episode, the gain is not five times as large."""
+    pid = MultiplierConfig(kind="log-pi", proportional_gain=0.0, integral_gain=0.2)
+    config = replace(ROUND, update_every=5_000, steps_per_epoch=5_000, multiplier=pid)
+    actions = ActionSpec(2, (-1.0,) * 2, (1.0,) * 2)
+    state = algorithm.init(config, Problem((0,), 1, 20, 3, actions, ("cost",)), KEY)
+    raw = []
+    for _ in range(2):
+        state = eqx.tree_at(lambda s: s.learner.spread, state, jnp.ones(2))
+        given = transitions(32), jnp.int32(32), jnp.array([10.0]), jnp.array(0.5)
+        state = algorithm.improve(config, state, *given)[0]
+        raw.append(float(state.learner.multiplier.raw[0]))
+    assert raw[1] - raw[0] == pytest.approx(0.2 * np.log(10 / 5), rel=1e-4)
+
+
 def test_the_pace():
     config = SACLagrangianConfig(final_rate=0.2)
     for share, rate, entropy in ((0.0, 1.0, -3.0), (0.5, 0.6, -3.0), (1.0, 0.2, -6.0)):
@@ -220,27 +270,65 @@ def test_every_round_has_as_many_updates_of_the_policy():
         SACLagrangianConfig(updates=6)
 
 
-def test_a_warm_start_takes_what_the_price_is_made_of(tmp_path):
-    """Policy, critics with the scale of rewards and spread of values, multipliers and data."""
-    source = open_source(start("sac-lagrangian", tmp_path / "run", 1))
-    setup = new_setup(
-        "PointGoal", "sac-lagrangian", "default", "cpu", (7, 8), TINY["sac-lagrangian"], {}, TASK
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """A run of two seeds and two constraints, both far above their limits."""
+    out = tmp_path_factory.mktemp("learned") / "run"
+    return train(two_costs, config=CONFIG, out=out, seeds=2, quiet=True, checkpoint_every=0)
+
+
+CONFIG = SACLagrangianConfig(
+    sac=SAC_LAGRANGIAN,
+    **{**OFF, "steps": 160, "steps_per_epoch": 40, "replay": 200, "cost_limit": (30.0, 60.0)},
+)  # fmt: skip
+
+
+def test_every_epoch_has_the_same_columns(learned):
+    """The first has no updates, so that nothing is known of the multipliers."""
+    with (learned / "metrics.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert OFF["random_steps"] > 40 and len(rows) == 8
+    prices = np.array(
+        [[float(row[f"lambda_{c}"] or "nan") for c in ("first", "second")] for row in rows]
     )
-    trainer = begin_run(setup).trainer
+    assert np.isnan(prices[:2]).all() and (prices[-2:] > 0).all()
+
+
+def test_a_warm_start_takes_what_the_price_is_made_of(learned):
+    """Policy, critics with the units and spreads of values, multipliers and data."""
+    source = open_source(learned)
+    setup = new_setup(two_costs, "sac-lagrangian", "default", "cpu", (7, 8), CONFIG, {}, {})
+    trainer = begin(setup).trainer
+    fresh = to_arrays(trainer.snapshot())
     record = warm_start(trainer, source, choose_seeds(source, 2, None))
     assert record.taken == ["policy", "critics", "multipliers", "data"]
     assert record.left_out == {}
-    saved, state = source.arrays, trainer.state
-    compared = {
-        "learner/policy_moments/0/count": state.learner.policy_moments[0].count,
-        "learner/rewards/var": state.learner.rewards.var,
-        "learner/spread": state.learner.spread,
-        "learner/multiplier/raw": state.learner.multiplier.raw,
-        "cost": state.cost,
-        "priced": state.priced,
-    }
-    for name, found in compared.items():
-        np.testing.assert_array_equal(found, saved[f"trainer/state/{name}"], err_msg=name)
+    found = to_arrays(trainer.snapshot())
+    for name in (
+        "learner/policy_moments/0/count", "learner/critic_moments/0/count", "learner/rewards/var",
+        "learner/costs/mean", "learner/normalizer/mean", "learner/spread",
+        "learner/multiplier/raw", "cost", "priced",
+    ):  # fmt: skip
+        name = f"state/{name}"
+        np.testing.assert_array_equal(found[name], source.arrays[f"trainer/{name}"], err_msg=name)
+        assert not np.array_equal(found[name], fresh[name], equal_nan=True), name
+
+
+def test_a_warm_start_without_data_keeps_the_scale_that_the_policy_saw(learned):
+    """What the new run sees counts beside it."""
+    source = open_source(learned)
+    setup = new_setup(two_costs, "sac-lagrangian", "default", "cpu", (7,), CONFIG, {}, {})
+    trainer = begin(setup).trainer
+    warm_start(trainer, source, choose_seeds(source, 1, 0), ["policy"])
+    before = trainer.state.learner.normalizer
+    assert float(before.count[0]) == 160.0
+    rows = jax.tree.map(lambda x: x[None], transitions(30, 2))
+    rows = eqx.tree_at(lambda r: (r.obs, r.next_obs), rows, (100 * rows.obs[..., :1],) * 2)
+    one = jax.tree.map(lambda x: x[0], (trainer.state.learner, rows))
+    after = learning.observe(*one, jnp.int32(0), jnp.int32(30)).normalizer
+    assert float(after.count) == 190.0
+    expected = (160 * before.mean[0] + 30 * one[1].obs.mean(0)) / 190
+    np.testing.assert_allclose(after.mean, expected, rtol=1e-4)
 
 
 def test_the_preset():
@@ -254,7 +342,7 @@ def test_the_preset():
 def test_a_wrong_level_is_soon_mended():
     """Critics say 0 where every cost is 50 and nothing follows: they come near within 60 updates,
     long before the network has learned anything."""
-    learner, batch = begin(), transitions(64)
+    learner, batch = new(), transitions(64)
     costly = eqx.tree_at(
         lambda b: (b.cost, b.terminated), batch, (jnp.full((64, 1), 50.0), jnp.ones(64, bool))
     )
@@ -263,15 +351,6 @@ def test_a_wrong_level_is_soon_mended():
         learner = fit(learner)
     found = learner.networks.critics(learner.normalizer(costly.obs), costly.action)[:, 1]
     np.testing.assert_allclose(found.mean(-1), 50.0, atol=1.0)
-
-
-def test_several_constraints_have_a_price_each():
-    settings = {**OFF, "cost_limit": (30.0, 60.0), "steps": 120}
-    config = SACLagrangianConfig(sac=SAC_LAGRANGIAN, **settings)
-    make = lambda n: adapt(TwoCosts, cost=("first", "second"), num_envs=n)
-    *_, last = in_memory.epochs(config, make)
-    row = last.metrics[0]
-    assert row["lambda_first"] > 0 and row["lambda_second"] > 0 and row["critic_loss"] > 0
 
 
 @pytest.mark.slow

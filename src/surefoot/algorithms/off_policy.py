@@ -121,10 +121,10 @@ State = TypeVar("State", bound=Learns)
 
 
 class Updates(Generic[State]):
-    """SAC's part of a round for all seeds: random actions at first, then updates.
+    """Learning in a round for all seeds: random actions at first, then updates.
 
-    `improve(state, replay, size, *given)` makes the updates of one seed, with rows of the kind
-    `transitions`; `given` is passed on by `learn`.
+    `improve(state, replay, size, *given)` makes the updates of one seed, from rows of the type
+    `kind`; `given` is passed on by `learn`. `names` are the metrics that it returns.
     """
 
     def __init__(
@@ -180,7 +180,11 @@ class Updates(Generic[State]):
         """Mean metrics of the epoch's updates."""
         self.replay.end_epoch()
         self.last, self._metrics = self._metrics, []
-        return mean_metrics(self.last, self._names, len(self._problem.seeds))
+        metrics = mean_metrics(self.last, self._names, len(self._problem.seeds))
+        if "lambda" in metrics and not self.last:
+            # One value per constraint, as in epochs with updates.
+            metrics["lambda"] = metrics["lambda"][:, None].repeat(self._problem.constraints, 1)
+        return metrics
 
 
 class OffPolicy(Generic[State]):

@@ -33,6 +33,7 @@ CONTROL_STEPS = 1_000
 Ratio = Annotated[float, Range(above=0, most=1)]
 SMALL = 16
 """Numbers in observation and action up to which few real steps suffice."""
+FEWEST_EPISODES = 100
 METRICS = (*off_policy.METRICS, "lambda")
 
 
@@ -69,8 +70,8 @@ class SACLagrangianConfig(OffPolicyConfig):
             kind="log-pi", initial=0.25, proportional_gain=0.7, integral_gain=0.4
         )
     )
-    """The multiplier's rule. It is updated when an episode has ended. Its integral gain is for
-    1,000 real steps, because a policy learns by steps and not by episodes."""
+    """The multiplier's rule. It is updated when an episode has ended. The integral gain of log-pi
+    is for 1,000 real steps, because a policy learns by steps and not by episodes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -89,9 +90,11 @@ class State(eqx.Module):
     cost: Float[Array, " k"]
     """Mean cost of the latest episodes; NaN before the first."""
     priced: Flag
-    """Whether costs have a price: from the first time that they exceed their limit."""
+    """Whether costs have a price: from the first time that one is above what is aimed at."""
     waited: Index
     """Real steps since an episode ended."""
+    counted: Index
+    """Rows of the replay buffer that the scales of observations, rewards and costs have seen."""
     key: RandomKey
 
 
@@ -102,7 +105,8 @@ def init(config: SACLagrangianConfig, problem: Problem, key: RandomKey) -> State
     learner = sac_lagrangian.init(
         config.sac, config.multiplier, problem.observation_size, problem.actions, k, learner_key
     )
-    return State(learner, jnp.full(k, jnp.nan), jnp.array(False), jnp.array(0), key)
+    zero = jnp.array(0)
+    return State(learner, jnp.full(k, jnp.nan), jnp.array(False), zero, zero, key)
 
 
 def improve(
@@ -118,30 +122,33 @@ def improve(
     `seen` is the mean cost of the episodes that ended in the round; NaN if none did.
     """
     key, sub = jax.random.split(state.key)
-    learner = sac_lagrangian.observe(state.learner, rows, size)
+    learner = sac_lagrangian.observe(state.learner, rows, state.counted, size)
     ended, waited = ~jnp.isnan(seen).any(), state.waited + config.update_every
     passed = waited / CONTROL_STEPS
     memory = jnp.where(jnp.isnan(state.cost), 0.0, config.cost_memory**passed)
     cost = memory * jnp.nan_to_num(state.cost) + (1 - memory) * seen
     cost = jnp.where(ended, cost, state.cost)
-    rate, entropy = pace(config, rows.action.shape[-1], share)
     lam, priced = jnp.zeros_like(cost), state.priced
     if config.constrained:
         limit = config.beta * jnp.asarray(config.cost_limit, jnp.float32)
-        # Until the limit is first exceeded, nothing is known of the scale of costs.
+        # Until costs are first too high, nothing is known of how much they weigh.
         priced |= ended & jnp.any(cost > limit) & (learner.spread[0] > 0)
         before = learner.multiplier
-        moved = multiplier.update(config.multiplier, before, cost, limit, learner.scales(), passed)
+        # What was measured over many steps is still one measurement.
+        rate = jnp.minimum(passed, 1.0)
+        moved = multiplier.update(config.multiplier, before, cost, limit, learner.scales(), rate)
         moved = jax.tree.map(lambda new, old: jnp.where(ended & priced, new, old), moved, before)
         learner = eqx.tree_at(lambda s: s.multiplier, learner, moved)
         lam = jnp.where(priced, multiplier.value(config.multiplier, moved), 0.0)
+
+    speed, entropy = pace(config, rows.action.shape[-1], share)
 
     def step(learner: Learner, inputs: tuple[Index, RandomKey]) -> tuple[Learner, Metrics]:
         number, key = inputs
         draw_key, update_key = jax.random.split(key)
         batch = replay.draw(rows, size, config.sac.batch_size, draw_key)
         return sac_lagrangian.update(
-            config.sac, learner, batch, lam, number, update_key, rate, entropy
+            config.sac, learner, batch, lam, number, update_key, speed, entropy
         )
 
     keys = jax.random.split(sub, config.updates)
@@ -150,7 +157,7 @@ def improve(
     for name in ("q", "entropy", "temperature"):
         metrics[name] *= config.sac.policy_every
     waited = jnp.where(ended, 0, waited)
-    return State(learner, cost, priced, waited, key), {**metrics, "lambda": lam}
+    return State(learner, cost, priced, waited, size, key), {**metrics, "lambda": lam}
 
 
 def pace(config: SACLagrangianConfig, actions: int, share: Scalar) -> tuple[Scalar, Scalar]:
@@ -193,7 +200,8 @@ def fit_to(shape: Shape, device: str) -> Overrides:
     """Settings for an environment of which nothing is known."""
     if shape.observation_size + shape.action_size > SMALL:
         return {}
-    return {"steps": 20_000, "random_steps": 1_000, "steps_per_epoch": 1_000}
+    steps = min(100_000, max(20_000, FEWEST_EPISODES * shape.episode_steps))
+    return {"steps": steps, "random_steps": 1_000, "steps_per_epoch": 1_000}
 
 
 ALGORITHM = Algorithm(

@@ -74,10 +74,10 @@ def print_result(path: Path) -> None:
         f"figure: {escape(printable(figure))}\nrun:    {escape(printable(path))}"
     )
     if evaluation["cost"] > evaluation["cost_limit"]:
-        out.print(_advice(path, result["real_steps"]), markup=False)
+        out.print(advice_for(path, result["real_steps"]), markup=False)
 
 
-def _advice(path: Path, steps: int) -> str:
+def advice_for(path: Path, steps: int) -> str:
     """What may help a run above its limit."""
     from surefoot.algorithms.algorithm import WITHOUT_MODEL
     from surefoot.envs.task import BLACK_BOX
@@ -86,10 +86,11 @@ def _advice(path: Path, steps: int) -> str:
 
     run = shlex.quote(str(path))
     advice = f"above the limit: train longer (surefoot resume {run} --steps {2 * steps})"
-    info = read_info(RunFolder(path))
+    folder = RunFolder(path)
+    info = read_info(folder)
     if not algorithm_of(info).uses_model:
         return advice
-    if info.config.get("model") == BLACK_BOX:
+    if info.config.get("model") == BLACK_BOX and folder.read_policy().bounded:
         advice += f", try --algorithm {WITHOUT_MODEL}"
     return f"{advice}, or let plans step in (surefoot evaluate {run} --plan filter)"
 

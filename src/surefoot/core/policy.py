@@ -86,6 +86,11 @@ class Policy:
         unit = np.tanh(mean + np.exp(np.clip(log_std, *LOG_STD_RANGE)) * noise)
         return self.low + (unit + 1) / 2 * (self.high - self.low)
 
+    @property
+    def bounded(self) -> bool:
+        """Whether actions are numbers with finite bounds."""
+        return self.kind != "categorical" and bool(np.isfinite([self.low, self.high]).all())
+
     def act(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
         """Actions within bounds for observations [D] or [N, D]: the mode, or sampled with `rng`."""
         rows = np.atleast_2d(obs)

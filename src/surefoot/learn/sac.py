@@ -23,6 +23,7 @@ from surefoot.learn.networks import MLP, Gaussian
 from surefoot.learn.replay import Transitions
 
 Actions = TypeVar("Actions", Array, np.ndarray)
+Values = TypeVar("Values")
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def temperature_loss(
     return -log_temperature * jnp.mean(log_prob + target_entropy)
 
 
-def polyak_average(polyak: float, slow: TwinQ, fast: TwinQ) -> TwinQ:
+def polyak_average(polyak: float, slow: Values, fast: Values) -> Values:
     """Target critics after one more update of the critics."""
     return jax.tree.map(lambda s, f: polyak * s + (1 - polyak) * f, slow, fast)
 

@@ -2,8 +2,8 @@
 
 Three things let a learner take many updates per step without overfitting to its own mistakes:
 layer-normalised critics (Hiraoka et al., 2022; Ball et al., 2023), the more pessimistic of two
-critics for each signal, and rewards and observations in units of their deviations. Everything here
-is for one seed; callers `vmap` over seeds.
+critics for each signal, and standardised observations, with rewards and costs in units of their
+root mean squares. Everything here is for one seed; callers `vmap` over seeds.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from surefoot.learn.descent import adam
 from surefoot.learn.multiplier import MultiplierConfig, MultiplierState, Rate, Scales
 from surefoot.learn.networks import MLP, Normalizer
 from surefoot.learn.replay import CostTransitions
-from surefoot.learn.sac import SquashedActor, temperature_loss
+from surefoot.learn.sac import SquashedActor, polyak_average, temperature_loss
 
 TINY = 1e-6
 LEVEL_RATE = 0.1
@@ -118,20 +118,28 @@ class Learner(eqx.Module):
     normalizer: Normalizer
     rewards: Normalizer
     """Statistics of the rewards."""
+    costs: Normalizer
+    """Means of the squares of the costs, and how often they are not 0."""
     multiplier: MultiplierState
     spread: Float[Array, " signals"]
     """How much an action changes the values: the deviation of Q(s, a) - Q(s, pi(s)) over the
-    replay buffer."""
+    replay buffer, in the units of the signals."""
 
     @property
     def reward_scale(self) -> Scalar:
         """The unit of rewards: their root mean square."""
         return jnp.sqrt(self.rewards.var[0] + self.rewards.mean[0] ** 2) + TINY
 
+    @property
+    def cost_scale(self) -> Float[Array, " k"]:
+        """The units of costs: the root mean squares of those that are not 0; 1 before the first."""
+        square, share = jnp.split(self.costs.mean, 2)
+        return jnp.where(share > 0, jnp.sqrt(square / jnp.where(share > 0, share, 1.0)), 1.0)
+
     def scales(self) -> Scales:
         """In the units of `multiplier.update`: costs are divided by the reward's spread."""
         reward = self.spread[0] + TINY
-        return Scales(reward, self.spread[1:] / reward)
+        return Scales(reward, self.cost_scale * self.spread[1:] / reward)
 
 
 def init(
@@ -153,17 +161,22 @@ def init(
     return Learner(
         networks, networks.critics,
         begin(networks.critics), begin((networks.actor, networks.log_temperature)),
-        Normalizer(obs_dim), Normalizer(1),
+        Normalizer(obs_dim), Normalizer(1), Normalizer(2 * k),
         multiplier.init(multiplier_config, k), jnp.zeros(1 + k),
     )  # fmt: skip
 
 
-def observe(learner: Learner, rows: CostTransitions, size: Index) -> Learner:
-    """Scale observations and rewards as the first `size` rows of the replay buffer do."""
-    weight = (jnp.arange(rows.reward.shape[0]) < size) * 1.0
-    fresh = lambda x: Normalizer(x.shape[-1]).update(x, weight)
-    fields = lambda s: (s.normalizer, s.rewards)
-    return eqx.tree_at(fields, learner, (fresh(rows.obs), fresh(rows.reward[:, None])))
+def observe(learner: Learner, rows: CostTransitions, since: Index, size: Index) -> Learner:
+    """Scales that also count the rows of the replay buffer from `since` up to `size`."""
+    index = jnp.arange(rows.reward.shape[0])
+    weight = ((index >= since) & (index < size)) * 1.0
+    costs = jnp.concatenate([rows.cost**2, (rows.cost != 0) * 1.0], -1)
+    new = (
+        learner.normalizer.update(rows.obs, weight),
+        learner.rewards.update(rows.reward[:, None], weight),
+        learner.costs.update(costs, weight),
+    )
+    return eqx.tree_at(lambda s: (s.normalizer, s.rewards, s.costs), learner, new)
 
 
 def update(
@@ -178,8 +191,8 @@ def update(
 ) -> tuple[Learner, Metrics]:
     """A gradient step of the critics, and in every `policy_every`-th `number` one of the policy.
 
-    Metrics: `critic_loss`, `q` of the reward, `entropy`, `temperature`; the last three are 0 in
-    steps of the critics alone.
+    Metrics: `critic_loss` in the units of the signals, `q` of the reward, `entropy`,
+    `temperature`; the last three are 0 in steps of the critics alone.
     """
     critic_key, policy_key = jax.random.split(key)
     learner, loss = fit_critics(config, learner, batch, critic_key, rate)
@@ -194,16 +207,16 @@ def update(
 def soft_targets(
     config: SACLagrangianLearnerConfig, learner: Learner, batch: CostTransitions, key: RandomKey
 ) -> Float[Array, "signals N"]:
-    """Targets of the critics: each signal plus its discounted value at the next state.
-
-    The reward's is in its unit, and has the entropy's part.
+    """Targets of the critics, in the units of the signals: each signal plus its discounted value
+    at the next state. The reward's has the entropy's part.
     """
     draw_key, pair_key = jax.random.split(key)
     networks, next_obs = learner.networks, learner.normalizer(batch.next_obs)
     action, log_prob = networks.actor(next_obs).draw(draw_key)
     future = pessimistic(learner.targets(next_obs, action), pair_key)
     future = future.at[0].add(-jnp.exp(networks.log_temperature) * log_prob)
-    signals = jnp.concatenate([batch.reward[None] / learner.reward_scale, batch.cost.T])
+    costs = batch.cost / learner.cost_scale
+    signals = jnp.concatenate([batch.reward[None] / learner.reward_scale, costs.T])
     gamma = jnp.full(len(signals), config.cost_gamma).at[0].set(config.gamma)
     return signals + gamma[:, None] * jnp.where(batch.terminated, 0.0, future)
 
@@ -229,8 +242,7 @@ def fit_critics(
     # Values can be large beside what an action changes. Their level need not wait for the network.
     bias = critics.network.biases[-1] + LEVEL_RATE * misses.reshape(-1, 1)
     critics = eqx.tree_at(lambda c: c.network.biases[-1], critics, bias)
-    mix = lambda slow, fast: config.polyak * slow + (1 - config.polyak) * fast
-    slow = jax.tree.map(mix, learner.targets, critics)
+    slow = polyak_average(config.polyak, learner.targets, critics)
     fields = lambda s: (s.networks.critics, s.targets, s.critic_moments)
     return eqx.tree_at(fields, learner, (critics, slow, moments)), value
 
@@ -250,14 +262,14 @@ def improve_policy(
     costs weigh beside the reward. So the entropy keeps its part whatever lambda is.
     """
     networks, obs = learner.networks, learner.normalizer(batch.obs)
-    weight = jnp.sum(lam * learner.scales().costs)
+    weight, price = jnp.sum(lam * learner.scales().costs), lam * learner.cost_scale
     temperature = jnp.exp(networks.log_temperature)
 
     def loss(trained: tuple[SquashedActor, Scalar]) -> tuple[Array, tuple[Array, Array]]:
         actor, log_temperature = trained
         action, log_prob = actor(obs).draw(key)
         values = jnp.mean(networks.critics(obs, action), 0)
-        gain = (values[0] - lam @ values[1:]) / (1 + weight)
+        gain = (values[0] - price @ values[1:]) / (1 + weight)
         actor_loss = jnp.mean(temperature * log_prob - gain)
         heat = temperature_loss(log_temperature, jax.lax.stop_gradient(log_prob), entropy)
         return actor_loss + heat, (values, log_prob)
@@ -268,7 +280,10 @@ def improve_policy(
     updates, moments = optimiser.update(grads, learner.policy_moments)
     actor, log_temperature = eqx.apply_updates(trained, updates)
     now = jnp.mean(networks.critics(obs, batch.action), 0)
-    spread = config.polyak * learner.spread + (1 - config.polyak) * jnp.std(now - values, -1)
-    metrics = {"q": jnp.mean(now[0]), "entropy": -jnp.mean(log_prob), "temperature": temperature}
+    latest = jnp.std(now - values, -1)
+    mixed = config.polyak * learner.spread + (1 - config.polyak) * latest
+    spread = jnp.where(learner.spread[0] > 0, mixed, latest)
+    q = learner.reward_scale * jnp.mean(now[0])
+    metrics = {"q": q, "entropy": -jnp.mean(log_prob), "temperature": temperature}
     fields = lambda s: (s.networks.actor, s.networks.log_temperature, s.policy_moments, s.spread)
     return eqx.tree_at(fields, learner, (actor, log_temperature, moments, spread)), metrics

@@ -27,7 +27,7 @@ CHUNK = r"(dataset|replay)/(\d{1,9})/"
 LEARNER = r"state/(sac/)?learner/(networks/)?"
 ARRAYS = {
     "policy": f"{LEARNER}(actor|normalizer|log_temperature)(/|$)",
-    "critics": f"{LEARNER}(critics|targets|normalizer|value_scale|rewards|spread)(/|$)",
+    "critics": f"{LEARNER}(critics|targets|normalizer|value_scale|rewards|costs|spread)(/|$)",
     "model": "state/ensemble/",
     "multipliers": f"{LEARNER}multiplier/",
     "data": CHUNK,
