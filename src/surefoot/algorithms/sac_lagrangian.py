@@ -5,7 +5,7 @@ critics, policy and temperature on batches of the replay buffer. No model is lea
 assumed of the environment but a Box of actions.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated
 
@@ -121,26 +121,8 @@ def improve(
 
     `seen` is the mean cost of the episodes that ended in the round; NaN if none did.
     """
-    key, sub = jax.random.split(state.key)
     learner = sac_lagrangian.observe(state.learner, rows, state.counted, size)
-    ended, waited = ~jnp.isnan(seen).any(), state.waited + config.update_every
-    passed = waited / CONTROL_STEPS
-    memory = jnp.where(jnp.isnan(state.cost), 0.0, config.cost_memory**passed)
-    cost = memory * jnp.nan_to_num(state.cost) + (1 - memory) * seen
-    cost = jnp.where(ended, cost, state.cost)
-    lam, priced = jnp.zeros_like(cost), state.priced
-    if config.constrained:
-        limit = config.beta * jnp.asarray(config.cost_limit, jnp.float32)
-        # Until costs are first too high, nothing is known of how much they weigh.
-        priced |= ended & jnp.any(cost > limit) & (learner.spread[0] > 0)
-        before = learner.multiplier
-        # What was measured over many steps is still one measurement.
-        rate = jnp.minimum(passed, 1.0)
-        moved = multiplier.update(config.multiplier, before, cost, limit, learner.scales(), rate)
-        moved = jax.tree.map(lambda new, old: jnp.where(ended & priced, new, old), moved, before)
-        learner = eqx.tree_at(lambda s: s.multiplier, learner, moved)
-        lam = jnp.where(priced, multiplier.value(config.multiplier, moved), 0.0)
-
+    state, lam = follow_costs(config, replace(state, learner=learner, counted=size), seen)
     speed, entropy = pace(config, rows.action.shape[-1], share)
 
     def step(learner: Learner, inputs: tuple[Index, RandomKey]) -> tuple[Learner, Metrics]:
@@ -151,13 +133,40 @@ def improve(
             config.sac, learner, batch, lam, number, update_key, speed, entropy
         )
 
-    keys = jax.random.split(sub, config.updates)
-    learner, metrics = jax.lax.scan(step, learner, (jnp.arange(config.updates), keys))
+    key, sub = jax.random.split(state.key)
+    numbers, keys = jnp.arange(config.updates), jax.random.split(sub, config.updates)
+    learner, metrics = jax.lax.scan(step, state.learner, (numbers, keys))
     metrics = jax.tree.map(jnp.mean, metrics)
     for name in ("q", "entropy", "temperature"):
         metrics[name] *= config.sac.policy_every
-    waited = jnp.where(ended, 0, waited)
-    return State(learner, cost, priced, waited, size, key), {**metrics, "lambda": lam}
+    return replace(state, learner=learner, key=key), {**metrics, "lambda": lam}
+
+
+def follow_costs(
+    config: SACLagrangianConfig, state: State, seen: Float[Array, " k"]
+) -> tuple[State, Float[Array, " k"]]:
+    """The state after a round in which episodes of mean cost `seen` ended, and the price of costs.
+
+    The multiplier moves if an episode has ended and costs have a price. That begins when their
+    mean is first above what is aimed at: until then nothing is known of how much they weigh.
+    """
+    ended, waited = ~jnp.isnan(seen).any(), state.waited + config.update_every
+    passed = waited / CONTROL_STEPS
+    memory = jnp.where(jnp.isnan(state.cost), 0.0, config.cost_memory**passed)
+    mean = memory * jnp.nan_to_num(state.cost) + (1 - memory) * seen
+    cost = jnp.where(ended, mean, state.cost)
+    state = replace(state, cost=cost, waited=jnp.where(ended, 0, waited))
+    if not config.constrained:
+        return state, jnp.zeros_like(cost)
+    learner, limit = state.learner, config.beta * jnp.asarray(config.cost_limit, jnp.float32)
+    priced = state.priced | (ended & jnp.any(cost > limit) & (learner.spread[0] > 0))
+    # What was measured over many steps is still one measurement.
+    rate, before = jnp.minimum(passed, 1.0), learner.multiplier
+    moved = multiplier.update(config.multiplier, before, cost, limit, learner.scales(), rate)
+    moved = jax.tree.map(lambda new, old: jnp.where(ended & priced, new, old), moved, before)
+    learner = eqx.tree_at(lambda s: s.multiplier, learner, moved)
+    lam = jnp.where(priced, multiplier.value(config.multiplier, moved), 0.0)
+    return replace(state, learner=learner, priced=priced), lam
 
 
 def pace(config: SACLagrangianConfig, actions: int, share: Scalar) -> tuple[Scalar, Scalar]:
