@@ -32,26 +32,28 @@ SMALL = MBPPOConfig(
 
 @dataclass
 class Parts:
-    """The parts of MBPPO-Lagrangian on PointGoal, untrained, which costs the same."""
+    """The parts of MBPPO-Lagrangian on a task, untrained, which costs the same."""
 
     config: MBPPOConfig = SMALL
     seeds: int = 1
+    task: str = TASK
 
     def __post_init__(self) -> None:
         self.setup: Setup = new_setup(
-            TASK, None, "", jax.default_backend(), range(self.seeds), self.config, {}, {}
+            self.task, None, "", jax.default_backend(), range(self.seeds), self.config, {}, {}
         )
         self.config = self.setup.config
         self.problem = self.setup.problem(self.setup.make_envs(1), 1)
 
-    def _state(self) -> mbppo.State:
+    def state(self) -> mbppo.State:
+        """What all seeds begin with."""
         return programs.new_state(self.config, self.problem)
 
     def collect(self, environments: int) -> Part:
         """Real steps of `environments` for each seed."""
         env = self.setup.make_envs(self.seeds * environments)
         collector = Collector(env, self.setup.seeds, environments, self.problem.model)
-        policy = numpy_policy(self._state().learner, self.problem.actions)
+        policy = numpy_policy(self.state().learner, self.problem.actions)
 
         def call() -> object:
             actor = draw_from(policy, collector.rngs, environments, STEPS)
@@ -68,7 +70,7 @@ class Parts:
 
     def fit(self, rows: int) -> Part:
         """Gradient steps of the ensembles, with `rows` real steps for each seed."""
-        return programs.fit(self.config, self.problem, self._state(), rows)
+        return programs.fit(self.config, self.problem, self.state(), rows)
 
     def practise(self) -> Part:
         """One pass of practice: rollouts, advantages, updates of policy and critics."""
@@ -79,7 +81,7 @@ class Parts:
         nothing = jnp.zeros((many, 1, problem.task_model.record_size))
         past = mbppo.Past(nothing, nothing, jnp.zeros(many, jnp.int32))
         cost = jnp.zeros((many, problem.constraints))
-        state = self._state()
+        state = self.state()
         real = mbppo.RealBatch(cost, cost, jnp.zeros(many, bool), state.learner.actor, None)
         length = mbppo.horizon(config, problem)
         reach = jnp.full(many, length, jnp.int32)
@@ -88,4 +90,4 @@ class Parts:
 
     def imagination(self) -> tuple[Part, Part]:
         """Rollouts alone, and updates on them alone, both of the first seed."""
-        return programs.imagination(self.config, self.problem, self._state())
+        return programs.imagination(self.config, self.problem, self.state())

@@ -1,5 +1,6 @@
 """The command line: parse, call the library, print."""
 
+from surefoot.core.memory import keep_memory
 from surefoot.runs.interrupt import end_at_signals
 
 COMMANDS = {
@@ -22,6 +23,7 @@ COMMANDS = {
     "benchmark train": ("benchmark:benchmark_train", "steps per second of training"),
     "benchmark imagination": ("benchmark:benchmark_imagination", "imagined steps per second"),
     "benchmark planner": ("benchmark:benchmark_planner", "planned steps per second"),
+    "benchmark profile": ("benchmark:benchmark_profile", "where the time of training goes"),
     "benchmark growth": ("benchmark:benchmark_growth", "how time and memory grow with the work"),
 }
 """Where the function of each command lives, imported when it runs, and what it does."""
@@ -31,6 +33,7 @@ def main(argv: list[str] | None = None) -> None:
     """Entry point of `surefoot`; without `argv` this process is the program's own."""
     if argv is None:
         end_at_signals()
+        keep_memory()
     from surefoot.cli.app import run  # takes a while, so signals come first
 
     run(argv)

@@ -58,6 +58,29 @@ def benchmark_all(
     return int(check and bool(slower))
 
 
+def benchmark_profile(
+    task: str = "PointGoal", preset: str = "default", seeds: int = 1, json_: Json = False
+) -> None:
+    """Where the time of an epoch goes: real episodes, the model's fit, practice and its parts.
+
+    Args:
+        task: The task.
+        preset: Preset of MBPPO-Lagrangian.
+        seeds: Number of seeds that train together.
+    """
+    from surefoot.benchmark.profile import benchmark
+
+    def line(row: "Values", first: bool) -> str:
+        head = "{task}, {preset}, {seeds} seeds, {device}\n{empty:<38}     a call  calls"
+        head += "  of an epoch  compiling\n"
+        text = "{part:<38} {milliseconds:>8,.2f} ms {calls:>5,.0f} {share:>12.1%}"
+        text += " {compile_seconds:>8.1f} s"
+        values = {**row, "preset": preset, "empty": "", "milliseconds": 1e3 * row["seconds"]}
+        return ((head if first else "") + text).format_map(values)
+
+    _report(benchmark(task, preset, seeds), json_, line)
+
+
 def benchmark_growth(
     quantities: tuple[str, ...] = ("seeds", "rollouts", "rows", "environments"),
     sizes: tuple[int, ...] = (),
