@@ -46,9 +46,7 @@ def benchmark(task: str = TASK, preset: str = "default", seeds: int = 1) -> Iter
     Parts are compiled one by one, so those of a pass do not add up to it exactly. Networks are
     untrained. Fits and updates take all their steps, so epochs of a training can be shorter.
     """
-    config = ALGORITHMS["mbppo-lagrangian"].preset(
-        preset, find_task(task), jax.default_backend()
-    )
+    config = ALGORITHMS["mbppo-lagrangian"].preset(preset, find_task(task), jax.default_backend())
     assert isinstance(config, MBPPOConfig)
     ensemble = replace(config.ensemble, patience=config.ensemble.max_steps)
     config = replace(config, ppo=replace(config.ppo, kl_stop=None), ensemble=ensemble)
@@ -80,9 +78,8 @@ def pass_parts(config: MBPPOConfig, problem: Problem, state: mbppo.State) -> dic
     learner, ensemble = state.learner, state.ensemble
 
     def begin(key: RandomKey) -> State:
-        starts = model.initial_records(key, size)
-        if starts is None:  # a model that learns them too
-            starts = jnp.zeros((size, model.record_size))
+        known: Array | None = model.initial_records(key, size)  # None: they are learned too
+        starts = jnp.zeros((size, model.record_size)) if known is None else known
         return model.restore(key, starts)
 
     def roll(
@@ -101,11 +98,11 @@ def pass_parts(config: MBPPOConfig, problem: Problem, state: mbppo.State) -> dic
         order = jnp.arange(ensemble.elites.shape[0])
 
         def step(x: Array, _: None) -> tuple[Array, None]:
-            mean, std, _ = predict_elites_shared(ensemble, x, order)
+            mean, std = predict_elites_shared(ensemble, x, order)[:2]
             return x + TINY * (mean + std).sum(-1, keepdims=True), None
 
         features = jax.vmap(model.features)(states)
-        x = jnp.concatenate([features, jnp.zeros((size, problem.actions.size))], -1)
+        x: Array = jnp.concatenate([features, jnp.zeros((size, problem.actions.size))], -1)
         return jax.lax.scan(step, x, None, length=length)[0]
 
     def task(ensemble: Ensemble, states: State) -> tuple[Tree, ...]:

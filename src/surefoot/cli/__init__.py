@@ -1,6 +1,5 @@
 """The command line: parse, call the library, print."""
 
-from surefoot.core.memory import keep_memory
 from surefoot.runs.interrupt import end_at_signals
 
 COMMANDS = {
@@ -33,7 +32,6 @@ def main(argv: list[str] | None = None) -> None:
     """Entry point of `surefoot`; without `argv` this process is the program's own."""
     if argv is None:
         end_at_signals()
-        keep_memory()
     from surefoot.cli.app import run  # takes a while, so signals come first
 
     run(argv)

@@ -71,7 +71,7 @@ def benchmark_profile(
     from surefoot.benchmark.profile import benchmark
 
     def line(row: "Values", first: bool) -> str:
-        head = "{task}, {preset}, {seeds} seeds, {device}\n{empty:<38}     a call  calls"
+        head = "{task}, {preset}, seeds: {seeds}, {device}\n{empty:<38}     a call  calls"
         head += "  of an epoch  compiling\n"
         text = "{part:<38} {milliseconds:>8,.2f} ms {calls:>5,.0f} {share:>12.1%}"
         text += " {compile_seconds:>8.1f} s"

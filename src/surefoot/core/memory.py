@@ -1,24 +1,29 @@
 """Memory that the C library keeps for the next call instead of giving it back to the system."""
 
-import ctypes
+import os
 import sys
 
-TRIM_THRESHOLD, MMAP_MAX, ARENA_MAX = -1, -4, -8
-"""Parameters of glibc's mallopt(3)."""
+TUNABLES = "GLIBC_TUNABLES"
+SETTINGS = {"hugetlb": 1, "mmap_max": 0, "trim_threshold": 2**31 - 1}
+"""Huge pages where the system has them; large arrays come from the heap; nothing is given back."""
 
 
 def keep_memory() -> None:
-    """Let glibc keep freed memory. Call it when a program of our own starts, before any thread.
+    """Start this program again with glibc told to keep freed memory, unless it is told already.
 
     A pass of practice needs tens of megabytes for a moment. glibc asks the system for them each
-    time, and every new page costs a fault: on a CPU a sixth of the time of practice. Other C
-    libraries are left alone.
+    time, and every new page costs a fault: on a CPU a sixth of the time of practice. glibc reads
+    these settings only when a program starts. Other C libraries are left alone.
     """
-    if sys.platform != "linux":
+    if TUNABLES in os.environ or not sys.executable or not _glibc():
         return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is None:
-        return
-    # Arenas of threads are too small for large arrays, so all threads share the main one.
-    for parameter, value in ((ARENA_MAX, 1), (MMAP_MAX, 0), (TRIM_THRESHOLD, 2**31 - 1)):
-        mallopt(parameter, value)
+    settings = ":".join(f"glibc.malloc.{name}={value}" for name, value in SETTINGS.items())
+    os.environ[TUNABLES] = settings
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def _glibc() -> bool:
+    try:
+        return (os.confstr("CS_GNU_LIBC_VERSION") or "").startswith("glibc")
+    except (AttributeError, OSError, ValueError):  # not POSIX, or another C library
+        return False
