@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness import TINY
-from surefoot.benchmark import growth, parts, suite, timing
+from surefoot.benchmark import growth, parts, profile, suite, timing
 
 HISTORY = Path(__file__).parents[1] / "docs" / "benchmarks.json"
 
@@ -118,3 +118,31 @@ def test_exponents_tell_linear_from_quadratic(clock, monkeypatch):
     assert [row["exponent"] for row in rows[1:]] == pytest.approx([2.0, 2.0])
     assert [row["bytes_exponent"] for row in rows[1:]] == pytest.approx([1.0, 1.0])
     assert growth.worse_than_linear(rows) == rows[1:]
+
+
+@pytest.mark.slow
+def test_profile_measures_an_epoch_and_its_parts(call, monkeypatch):
+    tiny = TINY["mbppo-lagrangian"]
+    one = SimpleNamespace(preset=lambda *_: tiny)
+    monkeypatch.setattr(profile, "ALGORITHMS", {"mbppo-lagrangian": one})
+    code, out, _ = call("benchmark", "profile", "--seeds", "2", "--json")
+    rows = json.loads(out)
+    assert code == 0 and all(row["seconds"] > 0 < row["compile_seconds"] for row in rows)
+    epoch, parts_of_a_pass = rows[:3], rows[3:]
+    assert [row["part"] for row in epoch] == [
+        "real episodes",
+        "fit of the model",
+        "pass of practice",
+    ]
+    assert [row["calls"] for row in epoch] == [750 / 20, 1, tiny.passes]
+    assert sum(row["share"] for row in epoch) == pytest.approx(1)
+    total = sum(row["calls"] * row["seconds"] for row in epoch)
+    for row in rows:
+        assert row["share"] == pytest.approx(row["calls"] * row["seconds"] / total)
+    names = [row["part"] for row in parts_of_a_pass]
+    assert [name.strip() for name in names if not name.startswith("    ")] == [
+        "rollouts", "advantages", "update of the policy", "update of the critics",
+    ]  # fmt: skip
+    code, out, _ = call("benchmark", "profile", "--seeds", "2")
+    assert code == 0 and out.startswith("PointGoal, default, seeds: 2, cpu")
+    assert len(out.splitlines()) == 2 + len(rows)
