@@ -5,7 +5,7 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 if TYPE_CHECKING:
     from surefoot.algorithms.algorithm import Algorithm as Algorithm
