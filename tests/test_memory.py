@@ -2,6 +2,7 @@
 
 import os
 import platform
+import signal
 import subprocess
 import sys
 
@@ -51,3 +52,24 @@ def test_large_arrays_reuse_memory():
 def test_settings_of_the_user_stay():
     started, faults = run(keep=True, GLIBC_TUNABLES="glibc.malloc.check=0")
     assert started == "started two words" and int(faults) > 300
+
+
+WAITING = """
+import os, signal
+from surefoot.core.memory import keep_memory
+from surefoot.runs.interrupt import end_at_signals
+keep_memory()
+os.kill(os.getpid(), signal.SIGINT)
+print("started")
+end_at_signals()
+print("not reached")
+"""
+
+
+def test_a_signal_while_the_program_starts_again_counts_once_it_can():
+    env = {key: value for key, value in os.environ.items() if key != "GLIBC_TUNABLES"}
+    with subprocess.Popen(
+        [sys.executable, "-u", "-c", WAITING], stdout=subprocess.PIPE, text=True, env=env
+    ) as child:
+        assert child.communicate(timeout=60)[0] == "started\n"
+    assert child.returncode == -signal.SIGINT
