@@ -35,8 +35,6 @@ def end_at_signals() -> None:
     """
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
-    if hasattr(signal, "pthread_sigmask"):  # not on Windows
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 @contextmanager
