@@ -3,6 +3,7 @@
 import importlib
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -282,13 +283,29 @@ def test_clips_without_imageio_are_gifs(monkeypatch, video, name):
     assert str(clip.default_clip()) == name
 
 
-@pytest.mark.parametrize(("env", "advised"), [(Drift, True), (TwoState, False)])
-def test_a_run_above_its_limit_is_told_of_algorithms_that_fit(tmp_path, env, advised):
-    """SAC-Lagrangian needs a Box of actions."""
-    run = untrained_run(tmp_path / "run", env)
+def finished(run: Path) -> Path:
+    """The run with the files that training leaves."""
     folder = RunFolder(run)
     saved, _ = newest_sound(folder.checkpoints)
     folder.write_json("config.json", saved.meta["info"])
     folder.write_policy(policy_in(saved))
-    advice = advice_for(run, 10)
+    return run
+
+
+@pytest.mark.parametrize(("env", "advised"), [(Drift, True), (TwoState, False)])
+def test_a_run_above_its_limit_is_told_of_algorithms_that_fit(tmp_path, env, advised):
+    """SAC-Lagrangian needs a Box of actions."""
+    advice = advice_for(finished(untrained_run(tmp_path / "run", env)), 10)
     assert ("try --algorithm sac-lagrangian" in advice) == advised and "--plan filter" in advice
+
+
+@pytest.mark.parametrize("algorithm", ["mbppo-lagrangian", "sac"])
+def test_a_run_without_a_limit_is_not_advised_to_train_longer(tmp_path, algorithm):
+    run = untrained_run(tmp_path / "run", Drift, algorithm=algorithm)
+    info = newest_sound(RunFolder(run).checkpoints)[0].meta["info"]
+    if algorithm == "mbppo-lagrangian":
+        info["config"]["constrained"] = False
+    RunFolder(run).write_json("config.json", info)
+    filtered = f": let plans step in (surefoot evaluate {run} --plan filter)"
+    expected = filtered if algorithm == "mbppo-lagrangian" else ""
+    assert advice_for(run, 10) == f"trained without the limit{expected}"

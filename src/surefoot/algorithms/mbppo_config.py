@@ -68,9 +68,6 @@ class MBPPOConfig:
     recency: AtLeastOne = 1.0
     """Preference for recent ones among them: the last quarter of all past states is drawn with
     probability 1 - 0.75^recency. 1: all alike."""
-    start_spread: Share = 0.0
-    """How far imagined initial states lie from the recent real ones, if a model does not know its
-    own: at most this share of the difference between two of them. 0: exactly there."""
     noise_correlation: Share = 0.0
     """Largest correlation between the noise of successive actions in the first real epoch, and
     until the return of an episode differs from the others. Lasting noise explores further. 0 draws

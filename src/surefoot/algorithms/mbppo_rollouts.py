@@ -41,24 +41,11 @@ def starting_states(
     old = round(config.replay_share * n)
     fresh = problem.task_model.initial_records(fresh_key, n - old)
     if fresh is None:
-        fresh = initial_states(past.starts, n - old, config.start_spread, fresh_key)
+        index = jax.random.randint(fresh_key, (n - old,), 0, past.starts.shape[0])
+        fresh = past.starts[index]
     if old:
         fresh = jnp.concatenate([fresh, past_records(past, old, config.recency, old_key)])
     return problem.task_model.restore(restore_key, fresh)
-
-
-def initial_states(
-    starts: Float[Array, "M R"], n: int, spread: float, key: RandomKey
-) -> Float[Array, "n R"]:
-    """n random real ones, each moved by up to `spread` times the difference between two others.
-
-    Real episodes are few. They also begin between and around the initial states seen so far.
-    """
-    index_key, share_key = jax.random.split(key)
-    index = jax.random.randint(index_key, (3, n), 0, starts.shape[0])
-    here, one, other = starts[index]
-    share = spread * jax.random.uniform(share_key, (n, 1))
-    return here + share * (one - other)
 
 
 def past_records(past: Past, n: int, recency: float, key: RandomKey) -> Float[Array, "n R"]:

@@ -82,17 +82,20 @@ def advice_for(path: Path, steps: int) -> str:
     from surefoot.algorithms.algorithm import WITHOUT_MODEL
     from surefoot.envs.task import BLACK_BOX
     from surefoot.runs.folder import RunFolder
-    from surefoot.runs.info import algorithm_of, read_info
+    from surefoot.runs.info import algorithm_of, keeps_limit, read_info
 
-    run = shlex.quote(str(path))
-    advice = f"above the limit: train longer (surefoot resume {run} --steps {2 * steps})"
-    folder = RunFolder(path)
+    run, folder = shlex.quote(str(path)), RunFolder(path)
     info = read_info(folder)
-    if not algorithm_of(info).uses_model:
-        return advice
-    if info.config.get("model") == BLACK_BOX and folder.read_policy().bounded:
-        advice += f", try --algorithm {WITHOUT_MODEL}"
-    return f"{advice}, or let plans step in (surefoot evaluate {run} --plan filter)"
+    with_model, trained = algorithm_of(info).uses_model, keeps_limit(info)
+    advice = []
+    if trained:
+        advice.append(f"train longer (surefoot resume {run} --steps {2 * steps})")
+        if with_model and info.config.get("model") == BLACK_BOX and folder.read_policy().bounded:
+            advice.append(f"try --algorithm {WITHOUT_MODEL}")
+    if with_model:
+        advice.append(f"let plans step in (surefoot evaluate {run} --plan filter)")
+    start = "above the limit" if trained else "trained without the limit"
+    return f"{start}: {' or '.join(advice)}" if advice else start
 
 
 def evaluate(argv: list[str]) -> int:

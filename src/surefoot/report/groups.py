@@ -3,13 +3,12 @@
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from surefoot.algorithms.algorithm import ALGORITHMS, Preset
 from surefoot.core.config import changed, flat
 from surefoot.report.data import Group, RunData
 from surefoot.report.table import with_note
-from surefoot.runs.info import RunInfo, config_of
+from surefoot.runs.info import RunInfo, keeps_limit
 
 MAX_DIFFERENCES = 2
 """Settings that a label may name."""
@@ -58,16 +57,6 @@ def label_of(info: RunInfo) -> str:
     default = algorithm.presets.get("default", Preset()).settings
     by_default = algorithm.keeps_limit(changed(algorithm.config(), default))
     return with_note(label, "no limit" if by_default and not keeps_limit(info) else "")
-
-
-def keeps_limit(info: RunInfo) -> bool:
-    """Whether a run keeps its cost limit, rather than only reporting by it."""
-    if info.algorithm not in ALGORITHMS:
-        return True
-    try:
-        return ALGORITHMS[info.algorithm].keeps_limit(config_of(info, Path("config.json")))
-    except ValueError:
-        return True
 
 
 def _key(info: RunInfo) -> str:

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from surefoot.report.data import Group
-from surefoot.report.groups import by_task, keeps_limit
+from surefoot.report.groups import by_task
 from surefoot.report.statistics import Statistic, interval, mean
 from surefoot.report.table import Table, duration, spread_of, std_of
+from surefoot.runs.info import keeps_limit
 
 Scores = dict[str, list[np.ndarray]]
 """Scores by label: an array [S] per task."""

@@ -200,6 +200,16 @@ def algorithm_of(info: RunInfo) -> Algorithm:
     return ALGORITHMS[info.algorithm]
 
 
+def keeps_limit(info: RunInfo) -> bool:
+    """Whether a run keeps its cost limit, rather than only reporting by it."""
+    if info.algorithm not in ALGORITHMS:
+        return True
+    try:
+        return algorithm_of(info).keeps_limit(config_of(info, Path("config.json")))
+    except ValueError:
+        return True
+
+
 def config_of(info: RunInfo, path: Path) -> Config:
     """The algorithm's config of a run."""
     try:
