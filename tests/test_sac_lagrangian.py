@@ -95,6 +95,18 @@ def test_scales_are_those_of_the_rows_that_are_there():
     assert float(learner.reward_scale) == pytest.approx(5**0.5, rel=1e-4)
 
 
+def test_scales_count_every_row_once_in_blocks_of_any_number():
+    """600 rows are three blocks, the last of which overlaps the second at the buffer's end."""
+    rows = transitions(600)
+    first = learning.observe(new(), rows, jnp.int32(0), jnp.int32(300))
+    for found in (first, learning.observe(first, rows, jnp.int32(300), jnp.int32(300))):
+        assert float(found.normalizer.count) == 300.0
+    learner = learning.observe(first, rows, jnp.int32(300), jnp.int32(600))
+    assert float(learner.normalizer.count) == 600.0
+    np.testing.assert_allclose(learner.normalizer.mean, rows.obs.mean(0), rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(learner.normalizer.var, rows.obs.var(0), rtol=1e-4)
+
+
 def test_the_unit_of_a_cost_leaves_out_the_steps_without():
     """Costs 0, 30 and 40: the root mean square of the last two is 1250^0.5; of 0 and 1 it is 1."""
     rows, none = transitions(3, 2), jnp.int32(0)

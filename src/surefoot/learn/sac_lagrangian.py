@@ -28,6 +28,8 @@ from surefoot.learn.sac import SquashedActor, polyak_average, temperature_loss
 TINY = 1e-6
 LEVEL_RATE = 0.1
 """Share of a batch's mean error by which a critic's last bias moves at once."""
+BLOCK = 256
+"""Rows of the replay buffer that the scales count at once."""
 
 
 @dataclass(frozen=True)
@@ -168,15 +170,26 @@ def init(
 
 def observe(learner: Learner, rows: CostTransitions, since: Index, size: Index) -> Learner:
     """Scales that also count the rows of the replay buffer from `since` up to `size`."""
-    index = jnp.arange(rows.reward.shape[0])
-    weight = ((index >= since) & (index < size)) * 1.0
-    costs = jnp.concatenate([rows.cost**2, (rows.cost != 0) * 1.0], -1)
-    new = (
-        learner.normalizer.update(rows.obs, weight),
-        learner.rewards.update(rows.reward[:, None], weight),
-        learner.costs.update(costs, weight),
-    )
-    return eqx.tree_at(lambda s: (s.normalizer, s.rewards, s.costs), learner, new)
+    room = rows.reward.shape[0]
+    block = min(BLOCK, room)
+
+    def count(carry: tuple[Learner, Index]) -> tuple[Learner, Index]:
+        learner, at = carry
+        start = jnp.minimum(at, room - block)
+        part = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, start, block), rows)
+        index = start + jnp.arange(block)
+        weight = ((index >= at) & (index < size)) * 1.0
+        costs = jnp.concatenate([part.cost**2, (part.cost != 0) * 1.0], -1)
+        new = (
+            learner.normalizer.update(part.obs, weight),
+            learner.rewards.update(part.reward[:, None], weight),
+            learner.costs.update(costs, weight),
+        )
+        fields = lambda s: (s.normalizer, s.rewards, s.costs)
+        return eqx.tree_at(fields, learner, new), at + block
+
+    learner, _ = jax.lax.while_loop(lambda carry: carry[1] < size, count, (learner, since))
+    return learner
 
 
 def update(
