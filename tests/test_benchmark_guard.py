@@ -9,6 +9,8 @@ import pytest
 
 from harness import TINY
 from surefoot.benchmark import growth, parts, profile, suite, timing
+from surefoot.core.config import flat
+from surefoot.runs.setup import new_setup
 
 HISTORY = Path(__file__).parents[1] / "docs" / "benchmarks.json"
 
@@ -120,11 +122,27 @@ def test_exponents_tell_linear_from_quadratic(clock, monkeypatch):
     assert growth.worse_than_linear(rows) == rows[1:]
 
 
+@pytest.mark.parametrize(
+    "task", ["HalfCheetahVelocity", "examples/forbidden_disc.py:ForbiddenDisc"]
+)
+def test_profile_has_the_sizes_of_a_training(task, monkeypatch):
+    """Also where they follow the environment's shape, and where a task has no limit of its own."""
+    used = []
+    monkeypatch.setattr(profile, "Parts", lambda config, *_: used.append(config) or 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        next(profile.benchmark(task))
+    name = "mbppo-lagrangian"
+    setup = new_setup(task, name, "default", "cpu", (0,), None, {}, {}, cost_limit=1.0)
+    found, expected = flat(used[0]), flat(setup.config)
+    for name in ("episodes", "rollouts", "horizon", "passes", "ensemble.hidden"):
+        assert found[name] == expected[name]
+    assert found["cost_limit"] == (() if "Half" in task else (1.0,))
+
+
 @pytest.mark.slow
 def test_profile_measures_an_epoch_and_its_parts(call, monkeypatch):
     tiny = TINY["mbppo-lagrangian"]
-    one = SimpleNamespace(preset=lambda *_: tiny)
-    monkeypatch.setattr(profile, "ALGORITHMS", {"mbppo-lagrangian": one})
+    monkeypatch.setattr(profile, "preset_config", lambda *_: tiny)
     code, out, _ = call("benchmark", "profile", "--seeds", "2", "--json")
     rows = json.loads(out)
     assert code == 0 and all(row["seconds"] > 0 < row["compile_seconds"] for row in rows)

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+from surefoot import __main__ as entry
+
 FAULTS = """
 import resource
 import numpy as np
@@ -35,3 +37,12 @@ def test_large_arrays_reuse_memory():
     """20 arrays of 32 MiB have 163,840 pages of 4 KiB, fewer if the system gives out huge ones."""
     assert faults(keep=False) > 300
     assert faults(keep=True) < 100
+
+
+def test_the_program_keeps_memory_before_anything_else(monkeypatch):
+    calls = []
+    monkeypatch.setattr(entry, "keep_memory", lambda: calls.append("memory"))
+    monkeypatch.setattr(entry, "main", lambda: calls.append("main"))
+    monkeypatch.setattr(sys, "argv", ["x"])
+    entry.program()
+    assert calls == ["memory", "main"]

@@ -28,7 +28,7 @@ from surefoot.envs.gym.adapters import adapt
 from surefoot.envs.task import TASKS
 from surefoot.learn import replay as replays
 from surefoot.learn import sac
-from surefoot.learn.networks import Gaussian
+from surefoot.learn.networks import Gaussian, Normalizer
 from surefoot.learn.replay import Transitions
 from surefoot.learn.sac import SACLearnerConfig
 from surefoot.runs.folder import RunFolder
@@ -358,6 +358,11 @@ def test_the_numpy_policy_acts_as_the_learner(tmp_path):
         2000,
         2,
     )
+    # Observations may be scaled first, for each seed in its own way.
+    scale = jax.vmap(lambda x: Normalizer(3).update(x))(10 + 5 * jnp.stack([-obs, obs]))
+    own = squashed_policy(learners.networks.actor, actions, scale).seed(1)
+    mean = mine.networks.actor(jax.tree.map(lambda x: x[1], scale)(jnp.asarray(obs))).gaussian.mean
+    np.testing.assert_allclose(own.act(obs), sac.to_box(actions, np.tanh(mean)), atol=1e-4)
 
 
 def test_policies_of_the_first_format_still_load(tmp_path):

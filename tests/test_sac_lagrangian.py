@@ -2,6 +2,7 @@
 
 import csv
 from dataclasses import replace
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -19,6 +20,7 @@ from surefoot.core.snapshot import to_arrays
 from surefoot.core.spaces import ActionSpec
 from surefoot.envs.gym.adapters import adapt
 from surefoot.envs.task import TASKS
+from surefoot.learn import replay
 from surefoot.learn import sac_lagrangian as learning
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.replay import CostTransitions
@@ -96,7 +98,7 @@ def test_scales_are_those_of_the_rows_that_are_there():
 
 
 def test_scales_count_every_row_once_in_blocks_of_any_number():
-    """600 rows are three blocks, the last of which overlaps the second at the buffer's end."""
+    """600 rows are three blocks, of which the last is not full."""
     rows = transitions(600)
     first = learning.observe(new(), rows, jnp.int32(0), jnp.int32(300))
     for found in (first, learning.observe(first, rows, jnp.int32(300), jnp.int32(300))):
@@ -105,6 +107,34 @@ def test_scales_count_every_row_once_in_blocks_of_any_number():
     assert float(learner.normalizer.count) == 600.0
     np.testing.assert_allclose(learner.normalizer.mean, rows.obs.mean(0), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(learner.normalizer.var, rows.obs.var(0), rtol=1e-4)
+
+
+def test_scales_follow_what_overwrites_a_full_buffer():
+    """8 of 10 rows in place, then 4 more: numbers 8 to 11 stand in places 8, 9, 0 and 1. What was
+    overwritten before it was counted is left out."""
+    rows = transitions(10)
+    rows = eqx.tree_at(lambda r: r.reward, rows, jnp.arange(10.0))
+    observe = lambda since, added: (
+        learning.observe(new(), rows, jnp.int32(since), jnp.int32(added)).rewards
+    )
+    assert float(observe(8, 12).count) == 4.0
+    assert float(observe(8, 12).mean[0]) == pytest.approx((8 + 9 + 0 + 1) / 4)
+    assert float(observe(0, 25).count) == 10.0
+    assert float(observe(0, 25).mean[0]) == pytest.approx(4.5)
+
+
+def test_batches_are_drawn_from_what_the_buffer_holds():
+    rows = eqx.tree_at(lambda r: r.reward, transitions(10), jnp.arange(10.0))
+    for added, values in ((3, range(3)), (10, range(10)), (25, range(10))):
+        batch = replay.draw(rows, jnp.int32(added), 500, KEY)
+        assert {*np.asarray(batch.reward, int).tolist()} == {*values}
+
+
+def test_costs_whose_squares_vanish_have_the_unit_1():
+    """The square of 1e-30 is 0 in single precision."""
+    rows = eqx.tree_at(lambda r: r.cost, transitions(3), jnp.full((3, 1), 1e-30))
+    learner = learning.observe(new(), rows, jnp.int32(0), jnp.int32(3))
+    np.testing.assert_array_equal(learner.cost_scale, [1.0])
 
 
 def test_the_unit_of_a_cost_leaves_out_the_steps_without():
@@ -257,6 +287,40 @@ def test_many_steps_between_episodes_are_one_measurement():
     assert raw[1] - raw[0] == pytest.approx(0.2 * np.log(10 / 5), rel=1e-4)
 
 
+def test_a_limit_of_0_remembers_no_cost():
+    """Lambda rises at most by 1.5 times the gain after one cost, and then stays."""
+    config = replace(ROUND, cost_limit=(0.0,), multiplier=MultiplierConfig(kind="log-pi"))
+    actions = ActionSpec(2, (-1.0,) * 2, (1.0,) * 2)
+    state = algorithm.init(config, Problem((0,), 1, 20, 3, actions, ("cost",)), KEY)
+    seen, costs = [], [1.0, 0.0, 0.0, 0.0]
+    for cost in costs:
+        state = eqx.tree_at(lambda s: s.learner.spread, state, jnp.ones(2))
+        given = transitions(32), jnp.int32(32), jnp.array([cost]), jnp.array(0.5)
+        state, metrics = algorithm.improve(config, state, *given)
+        seen.append(float(metrics["lambda"][0]))
+        assert float(state.cost[0]) == cost
+    assert seen[0] > seen[1] == seen[2] == seen[3]
+
+
+def test_without_a_limit_costs_have_no_price():
+    config = replace(ROUND, constrained=False)
+    actions = ActionSpec(2, (-1.0,) * 2, (1.0,) * 2)
+    state = algorithm.init(config, Problem((0,), 1, 20, 3, actions, ("cost",)), KEY)
+    state = eqx.tree_at(lambda s: s.learner.spread, state, jnp.ones(2))
+    given = transitions(32), jnp.int32(32), jnp.array([1e3]), jnp.array(0.5)
+    after, metrics = algorithm.improve(config, state, *given)
+    assert float(metrics["lambda"][0]) == 0.0
+    np.testing.assert_array_equal(after.learner.multiplier.raw, state.learner.multiplier.raw)
+
+
+def test_the_cost_that_counts_is_the_mean_of_the_episodes_that_ended():
+    """Two episodes of the first seed ended, at 2 and 4; none of the second."""
+    ended = SimpleNamespace(cost=[2.0, 4.0], mean_cost=lambda: np.array([3.0]))
+    none = SimpleNamespace(cost=[], mean_cost=lambda: pytest.fail("no episode has ended"))
+    experience = SimpleNamespace(cost=np.zeros((2, 5, 1, 1)), episodes=[ended, none])
+    np.testing.assert_array_equal(algorithm.episode_cost(experience), [[3.0], [np.nan]])
+
+
 def test_the_pace():
     config = SACLagrangianConfig(final_rate=0.2)
     for share, rate, entropy in ((0.0, 1.0, -3.0), (0.5, 0.6, -3.0), (1.0, 0.2, -6.0)):
@@ -318,7 +382,7 @@ def test_a_warm_start_takes_what_the_price_is_made_of(learned):
     found = to_arrays(trainer.snapshot())
     for name in (
         "learner/policy_moments/0/count", "learner/critic_moments/0/count", "learner/rewards/var",
-        "learner/costs/mean", "learner/normalizer/mean", "learner/spread",
+        "learner/cost_squares/mean", "learner/normalizer/mean", "learner/spread",
         "learner/multiplier/raw", "cost", "priced",
     ):  # fmt: skip
         name = f"state/{name}"

@@ -12,7 +12,7 @@ from surefoot.algorithms.algorithm import (
     Shape,
     Within,
 )
-from surefoot.core.config import Count, NonNegativeInt, Positive, Range, Share, check
+from surefoot.core.config import Count, NonNegativeInt, Positive, PositiveShare, Range, Share, check
 from surefoot.envs.task import BLACK_BOX
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
@@ -21,7 +21,6 @@ from surefoot.world.planner import PlannerConfig
 
 SMALL = 8
 """Numbers in observation and action up to which a small model suffices."""
-Ratio = Annotated[float, Range(above=0, most=1)]
 AtLeastOne = Annotated[float, Range(least=1)]
 
 
@@ -56,7 +55,7 @@ class MBPPOConfig:
     episode cost. The others start afresh in every pass, which teaches faster."""
     passes: Count = 30
     """Maximum passes of practice per epoch."""
-    final_rate: Ratio = 1.0
+    final_rate: PositiveShare = 1.0
     """Share of the learning rates that is left in the last epoch; they fall linearly."""
     early_log_std: float | None = None
     """Lower bound of the policy's log standard deviation in the first epoch. It falls linearly to
@@ -93,7 +92,7 @@ class MBPPOConfig:
     trust_radius: Positive | None = None
     """Bound on the mean KL divergence of practice from the policy of the last real episodes. The
     model knows the states that this policy meets best. None: no bound."""
-    pr_threshold: Ratio = 0.66
+    pr_threshold: PositiveShare = 0.66
     """Practice continues while this share of the elites agrees that it helps."""
     pr_rollouts: Count = 64
     """Paired rollouts per elite for the performance ratio."""

@@ -96,14 +96,14 @@ def init(config: SACLearnerConfig, problem: Problem, key: RandomKey) -> SACState
 
 
 def improve(
-    config: SACSettings, state: SACState, replay: Transitions, size: Index
+    config: SACSettings, state: SACState, replay: Transitions, added: Index
 ) -> tuple[SACState, Metrics]:
     """Several updates on batches of the replay buffer; metrics are means over them."""
     key, sub = jax.random.split(state.key)
 
     def step(learner: sac.Learner, key: RandomKey) -> tuple[sac.Learner, Metrics]:
         draw_key, update_key = jax.random.split(key)
-        batch = replays.draw(replay, size, config.sac.batch_size, draw_key)
+        batch = replays.draw(replay, added, config.sac.batch_size, draw_key)
         return sac.update(config.sac, learner, batch, update_key)
 
     learner, metrics = jax.lax.scan(step, state.learner, jax.random.split(sub, config.updates))
@@ -123,8 +123,9 @@ State = TypeVar("State", bound=Learns)
 class Updates(Generic[State]):
     """Learning in a round for all seeds: random actions at first, then updates.
 
-    `improve(state, replay, size, *given)` makes the updates of one seed, from rows of the type
-    `kind`; `given` is passed on by `learn`. `names` are the metrics that it returns.
+    `improve(state, replay, added, *given)` makes the updates of one seed, from a ring buffer of the
+    type `kind` to which so many rows were added; `given` is passed on by `learn`. `names` are the
+    metrics that it returns.
     """
 
     def __init__(
@@ -171,7 +172,7 @@ class Updates(Generic[State]):
             return state
         replay = self._kind(**self.replay.rows)
         state, metrics = jax.block_until_ready(
-            self._improve(state, replay, jnp.int32(self.replay.size), *given)
+            self._improve(state, replay, jnp.int32(self.replay.count), *given)
         )
         self._metrics.append(metrics)
         return state

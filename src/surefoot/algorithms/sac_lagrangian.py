@@ -7,7 +7,6 @@ assumed of the environment but a Box of actions.
 
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Annotated
 
 import equinox as eqx
 import jax
@@ -21,7 +20,7 @@ from surefoot.algorithms.experience import Experience
 from surefoot.algorithms.off_policy import OffPolicy, OffPolicyConfig, Updates, squashed_policy
 from surefoot.algorithms.trainer import Problem
 from surefoot.core.arrays import Flag, Index, Metrics, RandomKey, Scalar
-from surefoot.core.config import Count, NonNegativeInt, Positive, Range, Share
+from surefoot.core.config import Count, NonNegativeInt, Positive, PositiveShare, Share
 from surefoot.core.policy import Policy
 from surefoot.learn import multiplier, replay, sac_lagrangian
 from surefoot.learn.multiplier import MultiplierConfig
@@ -30,7 +29,6 @@ from surefoot.learn.sac_lagrangian import Learner, SACLagrangianLearnerConfig
 
 CONTROL_STEPS = 1_000
 """Real steps for which the multiplier's integral gain and the memory of costs are meant."""
-Ratio = Annotated[float, Range(above=0, most=1)]
 SMALL = 16
 """Numbers in observation and action up to which few real steps suffice."""
 FEWEST_EPISODES = 100
@@ -59,7 +57,7 @@ class SACLagrangianConfig(OffPolicyConfig):
     """Real steps with random actions at the start, without updates."""
     updates: Count = 200
     """Updates after each round."""
-    final_rate: Ratio = 0.2
+    final_rate: PositiveShare = 0.2
     """Share of the learning rate that is left in the last epoch; it falls linearly."""
     observation: str = "reference"
     """Observation that the policy sees, if the task has several."""
@@ -94,7 +92,7 @@ class State(eqx.Module):
     waited: Index
     """Real steps since an episode ended."""
     counted: Index
-    """Rows of the replay buffer that the scales of observations, rewards and costs have seen."""
+    """Rows added to the replay buffer that the scales of observations, rewards and costs count."""
     key: RandomKey
 
 
@@ -113,22 +111,23 @@ def improve(
     config: SACLagrangianConfig,
     state: State,
     rows: CostTransitions,
-    size: Index,
+    added: Index,
     seen: Float[Array, " k"],
     share: Scalar,
 ) -> tuple[State, Metrics]:
     """The multiplier and the updates after a round, `share` of the way through training.
 
-    `seen` is the mean cost of the episodes that ended in the round; NaN if none did.
+    So many rows were `added` to the replay buffer in all. `seen` is the mean cost of the episodes
+    that ended in the round; NaN if none did.
     """
-    learner = sac_lagrangian.observe(state.learner, rows, state.counted, size)
-    state, lam = follow_costs(config, replace(state, learner=learner, counted=size), seen)
+    learner = sac_lagrangian.observe(state.learner, rows, state.counted, added)
+    state, lam = follow_costs(config, replace(state, learner=learner, counted=added), seen)
     speed, entropy = pace(config, rows.action.shape[-1], share)
 
     def step(learner: Learner, inputs: tuple[Index, RandomKey]) -> tuple[Learner, Metrics]:
         number, key = inputs
         draw_key, update_key = jax.random.split(key)
-        batch = replay.draw(rows, size, config.sac.batch_size, draw_key)
+        batch = replay.draw(rows, added, config.sac.batch_size, draw_key)
         return sac_lagrangian.update(
             config.sac, learner, batch, lam, number, update_key, speed, entropy
         )
@@ -152,13 +151,16 @@ def follow_costs(
     """
     ended, waited = ~jnp.isnan(seen).any(), state.waited + config.update_every
     passed = waited / CONTROL_STEPS
-    memory = jnp.where(jnp.isnan(state.cost), 0.0, config.cost_memory**passed)
+    limit = config.beta * jnp.asarray(config.cost_limit, jnp.float32)
+    # A limit of 0 is broken by whatever is left of an old cost.
+    forget = jnp.isnan(state.cost) | (limit == 0)
+    memory = jnp.where(forget, 0.0, config.cost_memory**passed)
     mean = memory * jnp.nan_to_num(state.cost) + (1 - memory) * seen
     cost = jnp.where(ended, mean, state.cost)
     state = replace(state, cost=cost, waited=jnp.where(ended, 0, waited))
     if not config.constrained:
         return state, jnp.zeros_like(cost)
-    learner, limit = state.learner, config.beta * jnp.asarray(config.cost_limit, jnp.float32)
+    learner = state.learner
     priced = state.priced | (ended & jnp.any(cost > limit) & (learner.spread[0] > 0))
     # What was measured over many steps is still one measurement.
     rate, before = jnp.minimum(passed, 1.0), learner.multiplier

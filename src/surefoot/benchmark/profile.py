@@ -21,6 +21,7 @@ from surefoot.envs.task import find_task
 from surefoot.learn import ppo
 from surefoot.learn.actor_critic import Learner, Rows, fit_critics, prepare
 from surefoot.runs.device import device_name
+from surefoot.runs.setup import preset_config
 from surefoot.use.programs import Part
 from surefoot.world.ensemble import Ensemble, predict_elites_shared
 from surefoot.world.imagination import REACH, Rollout, imagine
@@ -46,8 +47,11 @@ def benchmark(task: str = TASK, preset: str = "default", seeds: int = 1) -> Iter
     Parts are compiled one by one, so those of a pass do not add up to it exactly. Networks are
     untrained. Fits and updates take all their steps, so epochs of a training can be shorter.
     """
-    config = ALGORITHMS["mbppo-lagrangian"].preset(preset, find_task(task), jax.default_backend())
+    known, backend = find_task(task), jax.default_backend()
+    config = preset_config(ALGORITHMS["mbppo-lagrangian"], preset, known, backend, {})
     assert isinstance(config, MBPPOConfig)
+    if not known.cost_limits:  # no time depends on it
+        config = replace(config, cost_limit=(1.0,))
     ensemble = replace(config.ensemble, patience=config.ensemble.max_steps)
     config = replace(config, ppo=replace(config.ppo, kl_stop=None), ensemble=ensemble)
     parts = Parts(config, seeds, task)

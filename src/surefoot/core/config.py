@@ -70,6 +70,8 @@ Fraction = Annotated[float, Range(least=0, most=1)]
 """From 0 to 1, both included."""
 Share = Annotated[float, Range(least=0, below=1)]
 """From 0 to 1, 1 excluded."""
+PositiveShare = Annotated[float, Range(above=0, most=1)]
+"""From 0 to 1, 0 excluded."""
 
 
 def check(config: object) -> None:

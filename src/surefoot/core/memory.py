@@ -8,11 +8,11 @@ TRIM_THRESHOLD, MMAP_MAX = -1, -4
 
 
 def keep_memory() -> None:
-    """Let glibc keep freed memory: large arrays come from the heap, which does not shrink.
+    """Let glibc keep up to 2 GiB of freed memory: large arrays come from the heap.
 
     A pass of practice needs tens of megabytes for a moment. glibc would return them to the system
-    each time, and every page that is new again costs a fault. Call this when a program of our own
-    starts; other C libraries are left alone.
+    each time, and every page that is new again costs a fault. In return the process stays as large
+    as it once was. Call this when a program of our own starts; other C libraries are left alone.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:

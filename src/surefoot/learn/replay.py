@@ -4,6 +4,7 @@ from typing import TypeVar
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from surefoot.core.arrays import Index, RandomKey
@@ -31,7 +32,8 @@ class CostTransitions(Transitions):
 Rows = TypeVar("Rows", bound=Transitions)
 
 
-def draw(rows: Rows, size: Index, count: int, key: RandomKey) -> Rows:
-    """`count` transitions drawn with replacement from the first `size` rows."""
+def draw(rows: Rows, added: Index, count: int, key: RandomKey) -> Rows:
+    """`count` transitions drawn with replacement from a ring buffer to which `added` were added."""
+    size = jnp.minimum(added, rows.reward.shape[0])
     index = jax.random.randint(key, (count,), 0, size)
     return jax.tree.map(lambda x: x[index], rows)

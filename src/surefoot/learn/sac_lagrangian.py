@@ -25,6 +25,8 @@ from surefoot.learn.networks import MLP, Normalizer
 from surefoot.learn.replay import CostTransitions
 from surefoot.learn.sac import SquashedActor, polyak_average, temperature_loss
 
+Statistics = tuple[Normalizer, Normalizer, Normalizer]
+"""Of observations, rewards and costs."""
 TINY = 1e-6
 LEVEL_RATE = 0.1
 """Share of a batch's mean error by which a critic's last bias moves at once."""
@@ -120,8 +122,8 @@ class Learner(eqx.Module):
     normalizer: Normalizer
     rewards: Normalizer
     """Statistics of the rewards."""
-    costs: Normalizer
-    """Means of the squares of the costs, and how often they are not 0."""
+    cost_squares: Normalizer
+    """Means of the squares of the costs, and of how often they are not 0."""
     multiplier: MultiplierState
     spread: Float[Array, " signals"]
     """How much an action changes the values: the deviation of Q(s, a) - Q(s, pi(s)) over the
@@ -135,8 +137,9 @@ class Learner(eqx.Module):
     @property
     def cost_scale(self) -> Float[Array, " k"]:
         """The units of costs: the root mean squares of those that are not 0; 1 before the first."""
-        square, share = jnp.split(self.costs.mean, 2)
-        return jnp.where(share > 0, jnp.sqrt(square / jnp.where(share > 0, share, 1.0)), 1.0)
+        square, share = jnp.split(self.cost_squares.mean, 2)
+        some = square > 0  # the square of a tiny cost may be 0
+        return jnp.where(some, jnp.sqrt(square / jnp.where(some, share, 1.0)), 1.0)
 
     def scales(self) -> Scales:
         """In the units of `multiplier.update`: costs are divided by the reward's spread."""
@@ -168,28 +171,29 @@ def init(
     )  # fmt: skip
 
 
-def observe(learner: Learner, rows: CostTransitions, since: Index, size: Index) -> Learner:
-    """Scales that also count the rows of the replay buffer from `since` up to `size`."""
+def observe(learner: Learner, rows: CostTransitions, since: Index, added: Index) -> Learner:
+    """Scales that also count rows `since` to `added`, as numbered when they were added to the ring
+    buffer; rows that are overwritten already are left out.
+    """
     room = rows.reward.shape[0]
     block = min(BLOCK, room)
 
-    def count(carry: tuple[Learner, Index]) -> tuple[Learner, Index]:
-        learner, at = carry
-        start = jnp.minimum(at, room - block)
-        part = jax.tree.map(lambda x: jax.lax.dynamic_slice_in_dim(x, start, block), rows)
-        index = start + jnp.arange(block)
-        weight = ((index >= at) & (index < size)) * 1.0
-        costs = jnp.concatenate([part.cost**2, (part.cost != 0) * 1.0], -1)
-        new = (
-            learner.normalizer.update(part.obs, weight),
-            learner.rewards.update(part.reward[:, None], weight),
-            learner.costs.update(costs, weight),
+    def count(carry: tuple[Index, Statistics]) -> tuple[Index, Statistics]:
+        at, (observations, rewards, costs) = carry
+        number = at + jnp.arange(block)
+        part = jax.tree.map(lambda x: x[number % room], rows)
+        weight = (number < added) * 1.0
+        squares = jnp.concatenate([part.cost**2, (part.cost != 0) * 1.0], -1)
+        return at + block, (
+            observations.update(part.obs, weight),
+            rewards.update(part.reward[:, None], weight),
+            costs.update(squares, weight),
         )
-        fields = lambda s: (s.normalizer, s.rewards, s.costs)
-        return eqx.tree_at(fields, learner, new), at + block
 
-    learner, _ = jax.lax.while_loop(lambda carry: carry[1] < size, count, (learner, since))
-    return learner
+    fields = lambda s: (s.normalizer, s.rewards, s.cost_squares)
+    first = jnp.maximum(since, added - room)
+    _, scales = jax.lax.while_loop(lambda carry: carry[0] < added, count, (first, fields(learner)))
+    return eqx.tree_at(fields, learner, scales)
 
 
 def update(
@@ -272,7 +276,8 @@ def improve_policy(
     """One gradient step of policy and temperature.
 
     The policy maximises (Q_R - sum lambda_i Q_C,i) / (1 + w) plus its entropy, where w is what the
-    costs weigh beside the reward. So the entropy keeps its part whatever lambda is.
+    costs weigh beside the reward. So the entropy of the present action keeps its part whatever
+    lambda is.
     """
     networks, obs = learner.networks, learner.normalizer(batch.obs)
     weight, price = jnp.sum(lam * learner.scales().costs), lam * learner.cost_scale

@@ -25,9 +25,10 @@ PARTS: tuple[Part, ...] = get_args(Part)
 CHUNK = r"(dataset|replay)/(\d{1,9})/"
 """What an epoch added to a dataset."""
 LEARNER = r"state/(sac/)?learner/(networks/)?"
+SCALES = "normalizer|value_scale|rewards|cost_squares|spread"
 ARRAYS = {
     "policy": f"{LEARNER}(actor|normalizer|log_temperature)(/|$)",
-    "critics": f"{LEARNER}(critics|targets|normalizer|value_scale|rewards|costs|spread)(/|$)",
+    "critics": f"{LEARNER}(critics|targets|{SCALES})(/|$)",
     "model": "state/ensemble/",
     "multipliers": f"{LEARNER}multiplier/",
     "data": CHUNK,

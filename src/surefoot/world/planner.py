@@ -16,7 +16,16 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from surefoot.core.arrays import Index, RandomKey
-from surefoot.core.config import Count, Fraction, NonNegative, Positive, Range, Share, check
+from surefoot.core.config import (
+    Count,
+    Fraction,
+    NonNegative,
+    Positive,
+    PositiveShare,
+    Range,
+    Share,
+    check,
+)
 from surefoot.core.spaces import ActionSpec
 from surefoot.world.ensemble import Ensemble, rounded
 from surefoot.world.imagination import LearnedWorld, Policy, follow, imagine
@@ -51,7 +60,7 @@ class PlannerConfig:
     """Iterations of sampling plans and updating their mean and variance."""
     kappa: Positive = 1.0
     """Inverse temperature of the weights of a soft planner."""
-    elite_share: Annotated[float, Range(above=0, most=1)] = 0.1
+    elite_share: PositiveShare = 0.1
     """Fraction of the plans that a cem planner selects."""
     smoothing: Share = 0.1
     """Weight of the old variance in each iteration."""
