@@ -260,7 +260,7 @@ def test_what_controls_the_price_counts_real_steps():
     spread = lambda state: eqx.tree_at(lambda s: s.learner.spread, state, jnp.ones(2))
     run = jax.jit(lambda *args: algorithm.improve(config, *args)[0])
     step = lambda state, cost: run(
-        spread(state), transitions(32), jnp.int32(32), jnp.array([cost]), jnp.array(0.5)
+        spread(state), transitions(32), jnp.int32(32), jnp.array([cost]), jnp.array(0.0)
     )
     raw = lambda state: float(state.learner.multiplier.raw[0])
     first = step(state, 20.0)  # sets the integral
@@ -281,10 +281,27 @@ def test_many_steps_between_episodes_are_one_measurement():
     raw = []
     for _ in range(2):
         state = eqx.tree_at(lambda s: s.learner.spread, state, jnp.ones(2))
-        given = transitions(32), jnp.int32(32), jnp.array([10.0]), jnp.array(0.5)
+        given = transitions(32), jnp.int32(32), jnp.array([10.0]), jnp.array(0.0)
         state = algorithm.improve(config, state, *given)[0]
         raw.append(float(state.learner.multiplier.raw[0]))
     assert raw[1] - raw[0] == pytest.approx(0.2 * np.log(10 / 5), rel=1e-4)
+
+
+def test_what_controls_the_price_is_as_slow_as_learning():
+    """At half of the learning rate, 1,000 steps count as 500."""
+    pid = MultiplierConfig(kind="log-pi", proportional_gain=0.0, integral_gain=0.2)
+    config = replace(ROUND, multiplier=pid, cost_memory=0.5**2, final_rate=0.5)
+    actions = ActionSpec(2, (-1.0,) * 2, (1.0,) * 2)
+    state = algorithm.init(config, Problem((0,), 1, 20, 3, actions, ("cost",)), KEY)
+    states = [state]
+    for cost in (20.0, 10.0):
+        state = eqx.tree_at(lambda s: s.learner.spread, states[-1], jnp.ones(2))
+        given = transitions(32), jnp.int32(32), jnp.array([cost]), jnp.array(1.0)
+        states.append(algorithm.improve(config, state, *given)[0])
+    _, first, second = states
+    np.testing.assert_allclose(second.cost, 0.5 * 20 + 0.5 * 10, rtol=1e-5)
+    change = second.learner.multiplier.raw - first.learner.multiplier.raw
+    np.testing.assert_allclose(change, 0.5 * 0.2 * np.log(15 / 5), rtol=1e-4)
 
 
 def test_a_limit_of_0_remembers_no_cost():

@@ -28,7 +28,8 @@ from surefoot.learn.replay import CostTransitions
 from surefoot.learn.sac_lagrangian import Learner, SACLagrangianLearnerConfig
 
 CONTROL_STEPS = 1_000
-"""Real steps for which the multiplier's integral gain and the memory of costs are meant."""
+"""Real steps, at the full learning rate, for which the multiplier's integral gain and the memory of
+costs are meant. A policy that learns at half of the rate takes twice as many."""
 SMALL = 16
 """Numbers in observation and action up to which few real steps suffice."""
 FEWEST_EPISODES = 100
@@ -48,7 +49,8 @@ class SACLagrangianConfig(OffPolicyConfig):
     beta: Positive = 0.8
     """The multiplier aims at beta times the limit."""
     cost_memory: Share = 0.2
-    """Weight of what is 1,000 steps old in the cost that the multiplier follows."""
+    """Weight of what is 1,000 steps old in the cost that the multiplier follows. At a lower
+    learning rate older costs count as much."""
     steps_per_epoch: Steps = 2_000
     """Real steps per epoch."""
     environments: Count = 1
@@ -69,7 +71,8 @@ class SACLagrangianConfig(OffPolicyConfig):
         )
     )
     """The multiplier's rule. It is updated when an episode has ended. The integral gain of log-pi
-    is for 1,000 real steps, because a policy learns by steps and not by episodes."""
+    is for 1,000 real steps at the full learning rate, because a policy learns by steps and not by
+    episodes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -121,8 +124,9 @@ def improve(
     that ended in the round; NaN if none did.
     """
     learner = sac_lagrangian.observe(state.learner, rows, state.counted, added)
-    state, lam = follow_costs(config, replace(state, learner=learner, counted=added), seen)
     speed, entropy = pace(config, rows.action.shape[-1], share)
+    state = replace(state, learner=learner, counted=added)
+    state, lam = follow_costs(config, state, seen, speed)
 
     def step(learner: Learner, inputs: tuple[Index, RandomKey]) -> tuple[Learner, Metrics]:
         number, key = inputs
@@ -142,15 +146,17 @@ def improve(
 
 
 def follow_costs(
-    config: SACLagrangianConfig, state: State, seen: Float[Array, " k"]
+    config: SACLagrangianConfig, state: State, seen: Float[Array, " k"], speed: Scalar
 ) -> tuple[State, Float[Array, " k"]]:
     """The state after a round in which episodes of mean cost `seen` ended, and the price of costs.
+
+    `speed` is the factor on the learning rate.
 
     The multiplier moves if an episode has ended and costs have a price. That begins when their
     mean is first above what is aimed at: until then nothing is known of how much they weigh.
     """
     ended, waited = ~jnp.isnan(seen).any(), state.waited + config.update_every
-    passed = waited / CONTROL_STEPS
+    passed = speed * waited / CONTROL_STEPS
     limit = config.beta * jnp.asarray(config.cost_limit, jnp.float32)
     # A limit of 0 is broken by whatever is left of an old cost.
     forget = jnp.isnan(state.cost) | (limit == 0)
