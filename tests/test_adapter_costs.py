@@ -36,7 +36,7 @@ def test_one_key_with_several_costs():
     np.testing.assert_array_equal(env.step(np.zeros((2, 1)))[-1]["cost"], [[1.5, 4], [1.5, 4]])
     env = adapt(Pair(4, (3,)))
     env.reset()
-    with pytest.raises(EnvironmentFault, match=r"cost has shape \(2,\), not \(\)"):
+    with pytest.raises(EnvironmentFault, match=r"info\['cost'\] has shape \(2,\), not \(\)"):
         env.step(np.zeros((1, 1)))
 
 

@@ -67,7 +67,7 @@ def raising(values):
         (lambda v: ("far", *v[1:]), "ValueError: .*'far'"),
         (lambda v: (v[0], np.ones(2), *v[2:]), r"reward has shape \(2,\), not \(\)"),
         (lambda v: (v[0], *v[2:]), "step returned 4 values; Gymnasium's API has five"),
-        (lambda v: None, "TypeError"),
+        (lambda v: None, "step returned None; Gymnasium's API has five"),
         (lambda v: (*v[:4], None), "TypeError"),
         (raising, "ZeroDivisionError: the motor stalled"),
     ],

@@ -281,7 +281,7 @@ def _warning(row: Mapping[str, float]) -> str | None:
     if not wrong:
         return None
     compared = ", ".join(
-        f"real {name} {row[name]:.1f}, imagined {row[f'imagined_{name}_before']:.1f}"
+        f"real {name} {_digits(row[name])}, imagined {_digits(row[f'imagined_{name}_before'])}"
         f"{_before_trial(row[f'promised_{name}'])}"
         for name in wrong
     )
@@ -289,7 +289,12 @@ def _warning(row: Mapping[str, float]) -> str | None:
 
 
 def _before_trial(promised: float) -> str:
-    return "" if promised != promised else f" ({promised:.1f} before it was tried)"
+    return "" if promised != promised else f" ({_digits(promised)} before it was tried)"
+
+
+def _digits(value: float) -> str:
+    """One digit after the point, and more of small numbers."""
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
 
 
 def _imagined(row: Mapping[str, float]) -> str:

@@ -28,7 +28,8 @@ def check(
 
     Args:
         env: A task's name, a Gymnasium id (also package:Id-v0), or file.py:function.
-        cost: Where costs come from, as for train: info:KEY, or file.py:function.
+        cost: Where costs come from, as for train: info:KEY, info:KEY,KEY or
+                file.py:function.
         cost_limit: The limit on an episode's cost, or NAME=NUMBER for each constraint.
         steps: Random steps to take.
         seconds: Time for these steps; the first limit counts.
@@ -57,7 +58,9 @@ def _lines(result: "Values") -> Iterator[str]:
         yield "training is not possible yet"
     else:
         see = "training is possible, but see the problems above"
-        yield see if result["problems"] else "ready to train"
+        without = [name for name, cost in result.get("costs", {}).items() if cost["limit"] is None]
+        needs = f"ready to train with --cost-limit, which {', '.join(without)} needs"
+        yield see if result["problems"] else needs if without else "ready to train"
 
 
 def _rows(result: "Values") -> Iterator[tuple[str, str]]:
@@ -73,6 +76,9 @@ def _rows(result: "Values") -> Iterator[tuple[str, str]]:
                 f"{observed['smallest_spread']:.2g} to {observed['largest_spread']:.2g}"
             )
         yield "observation", text
+        if parts := observed.get("parts"):
+            span = lambda first, last: f"{first}" if first == last else f"{first} to {last}"
+            yield "", f"flattened: {', '.join(f'{n} {span(*ends)}' for n, ends in parts.items())}"
     if action := result.get("action"):
         many = f"{action['size']} numbers" if "size" in action else f"{action['choices']} choices"
         yield "action", f"{many}, {action['space']}"

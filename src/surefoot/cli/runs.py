@@ -15,6 +15,7 @@ from surefoot.cli.output import Json, Run, emit, out, progress, with_mean
 from surefoot.core.files import printable
 
 if TYPE_CHECKING:
+    from surefoot.algorithms.loop import Epoch
     from surefoot.runs.folder import Values
     from surefoot.runs.listing import RunReport, RunState
     from surefoot.world.planner import PlannerConfig
@@ -37,7 +38,11 @@ def resume(
     from surefoot.runs.device import use_device
 
     use_device(runs.backend_of(run) if device == "auto" else device)
-    print_result(runs.resume(run, steps=steps, quiet=quiet))
+    epochs: list[Epoch] = []
+    path = runs.resume(run, steps=steps, quiet=quiet, on_epoch=epochs.append)
+    print_result(path)
+    if not epochs:
+        out.print("it was finished already; --steps, above its real steps, makes it longer")
 
 
 def print_result(path: Path) -> None:
@@ -67,14 +72,37 @@ def print_result(path: Path) -> None:
         within += f" (target {target:.0%}{missed})"
     saving = result["phases"].get("save", 0.0) / max(result["seconds"], 1e-9)
     out.print(
-        f"\n{evaluation['episodes']} fresh episodes: {means['reward']}, {means['cost']}, {verdict} "
+        f"\n{evaluation['episodes']} fresh episodes{_how(evaluation)}: {means['reward']}, "
+        f"{means['cost']}, {verdict} "
         f"the limit of {evaluation['cost_limit']:g}; {within}, mean cost of the worst tenth "
         f"{evaluation['cost_cvar']:.1f}\n{result['real_steps']:,} real steps in "
         f"{result['seconds']:.0f} s, {saving:.2%} of it for checkpoints\n"
         f"figure: {escape(printable(figure))}\nrun:    {escape(printable(path))}"
     )
+    for line in _each_cost(evaluation, path):
+        out.print(line, markup=False)
     if evaluation["cost"] > evaluation["cost_limit"]:
         out.print(advice_for(path, result["real_steps"]), markup=False)
+
+
+def _each_cost(evaluation: "Values", path: Path) -> Iterator[str]:
+    """The mean cost of each constraint, if there are several."""
+    from surefoot.runs.folder import RunFolder
+    from surefoot.runs.info import read_info
+
+    seeds = [seed["costs"] for seed in evaluation["seeds"] if seed.get("costs")]
+    if seeds:
+        limits = read_info(RunFolder(path)).cost_limits
+        means = {name: sum(costs[name] for costs in seeds) / len(seeds) for name in seeds[0]}
+        each = [f"{name} {mean:.1f} (limit {limits[name]:g})" for name, mean in means.items()]
+        yield f"mean costs: {', '.join(each)}"
+
+
+def _how(evaluation: "Values") -> str:
+    """How actions were chosen, if that is known."""
+    if "deterministic" not in evaluation:
+        return ""
+    return " (most likely actions)" if evaluation["deterministic"] else " (sampled actions)"
 
 
 def advice_for(path: Path, steps: int) -> str:
@@ -129,7 +157,7 @@ def evaluate(argv: list[str]) -> int:
         changed = None if planner == usual else planner
         with progress("evaluating") as show:
             result = use.evaluate(run, episodes, seed, deterministic, plan, changed, on_step=show)
-        emit(json_, result, _evaluation(result))
+        emit(json_, result, [*_evaluation(result), *_each_cost(result, run)])
 
     tyro.cli(command, args=argv, prog="surefoot evaluate")
     return 0
@@ -168,7 +196,8 @@ def _evaluation(result: "Values") -> Iterator[str]:
         for name in ("reward", "cost")
         for low, high in filter(None, [result[f"{name}_interval"]])
     ]
-    episodes = f"{result['episodes']} fresh episodes{' per seed' * (len(result['seeds']) > 1)}"
+    many = " per seed" * (len(result["seeds"]) > 1)
+    episodes = f"{result['episodes']} fresh episodes{many}{_how(result)}"
     yield "; ".join([episodes, *(f"95 % interval: {', '.join(intervals)}",) * bool(intervals)])
     if "plan" in result:
         plan = result["plan"]
@@ -178,6 +207,11 @@ def _evaluation(result: "Values") -> Iterator[str]:
         if plan["plans_per_second"] is not None:
             line += f", {plan['plans_per_second']:,.0f} plans/s"
         yield line
+        if plan["how"] == "filter" and result["cost"] < result["cost_limit"] / 2:
+            yield (
+                "the filter avoids every cost, whatever the limit is; a larger "
+                "--planner.cost-threshold, the worst-case cost of a plan, steps in more rarely"
+            )
 
 
 def export(run: Run, path: Positional[Path] = Path("policy.npz"), which: int = 0) -> None:
@@ -189,7 +223,11 @@ def export(run: Run, path: Positional[Path] = Path("policy.npz"), which: int = 0
     """
     from surefoot.use.run import load, plan_of
 
-    out.print(f"wrote {load(run, which).save(path)}", markup=False)
+    written = load(run, which).save(path)
+    out.print(
+        f"wrote {written}; in Python: surefoot.load({str(written)!r}).act(observation)",
+        markup=False,
+    )
     if plan_of(run):
         out.print("This is the policy without its planner or filter; it costs more without it.")
 

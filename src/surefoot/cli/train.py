@@ -83,8 +83,8 @@ def train(argv: list[str]) -> int:
             seeds: Number of seeds to train side by side.
             seed: The first seed.
             out_: The run's folder; a new one under runs/ if not given.
-            cost: For Gymnasium environments: info:KEY, or file.py:function of batches (obs, action,
-                next obs).
+            cost: For Gymnasium environments: info:KEY, several as info:KEY,KEY, or file.py:function
+                of batches (obs, action, next obs).
             known: Parts that the model is given and need not learn: cost (the function given as
                 --cost), or PART=file.py:function for reward, cost, termination, initial_states or
                 a whole model. They must be traceable by JAX.

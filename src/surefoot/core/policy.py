@@ -93,6 +93,15 @@ class Policy:
 
     def act(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
         """Actions within bounds for observations [D] or [N, D]: the mode, or sampled with `rng`."""
+        size = self.weights[0].shape[-2]
+        if isinstance(obs, Mapping | tuple) or np.shape(obs)[-1:] != (size,):
+            shape = (
+                "is no array" if isinstance(obs, Mapping | tuple) else f"has shape {np.shape(obs)}"
+            )
+            raise ValueError(
+                f"the observation {shape}; the policy takes {size} numbers, or rows of them. Other "
+                f"spaces are flattened: gymnasium.spaces.flatten(env.observation_space, obs)"
+            )
         rows = np.atleast_2d(obs)
         if self.kind == "categorical":
             noise = None if rng is None else rng.uniform(1e-12, 1.0, (len(rows), self.actions))

@@ -128,4 +128,7 @@ def _cost(cost: "Cost") -> "Cost":
         )
     if isinstance(cost, str) and not cost.startswith("info:") and is_reference(cost):
         return load_reference(cost)
-    return cost.removeprefix("info:") if isinstance(cost, str) else cost
+    if not isinstance(cost, str):
+        return cost
+    keys = cost.removeprefix("info:").split(",") if cost.startswith("info:") else [cost]
+    return tuple(keys) if len(keys) > 1 else keys[0]

@@ -194,9 +194,11 @@ def check_parts(parts: Parts, env: TaskEnv) -> list[str]:
         difference = np.abs(traced[: len(true)] - true).reshape(len(true), -1).max(1)
         apart = int((difference > 1e-3 * max(1.0, np.abs(true).max())).sum())
         if apart:
+            i = int(np.argmax(difference))
             notes.append(
-                f"the known {name} differs from the environment's in {apart} of {len(true)} "
-                f"random steps, by up to {difference.max():.3g}"
+                f"warning: the known {name} differs from the environment's in {apart} of "
+                f"{len(true)} random steps: it is {traced[i].tolist()} where the environment's is "
+                f"{true[i].tolist()}. Practice follows the known one"
             )
     return notes
 

@@ -136,6 +136,9 @@ def _read(folder: RunFolder) -> tuple[RunReport, list[dict[str, float]]]:
         last = [row for row in rows if row["epoch"] == rows[-1]["epoch"]]
         report.epoch, report.real_steps = int(last[-1]["epoch"]), int(last[-1]["steps"])
         report.reward, report.cost = _mean(last, "reward"), _mean(last, "cost")
+        # Several constraints have several limits, and each seed reports the one that it kept worst.
+        limits = {row["cost_limit"] for row in last}
+        report.cost_limit = limits.pop() if len(limits) == 1 else None
     steps = (report.result or {}).get("real_steps", report.real_steps)
     if steps != report.real_steps:
         problems.append(f"{path / METRICS} is damaged: the run has done {steps:,} real steps")

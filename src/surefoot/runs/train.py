@@ -101,6 +101,12 @@ def train(
     )  # fmt: skip
     training, warm = begin(setup), None
     notes = [*setup.notes, *rounded_up(training)]
+    if setup.task.reference is None:
+        notes.append(
+            f"the run cannot record how to make {setup.task.name}, which is not at the top of a "
+            f"module: pass make_env to surefoot.evaluate and the like. The shell's commands need a "
+            f"class or function in a file that can be imported"
+        )
     if from_run is not None:
         source = open_source(from_run)
         chosen = choose_seeds(source, seeds, from_seed)

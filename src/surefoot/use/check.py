@@ -13,7 +13,7 @@ from surefoot.core.config import Count, Positive, check_values
 from surefoot.core.spaces import UNBOUNDED
 from surefoot.envs.base import TaskEnv
 from surefoot.envs.gym import snapshot as snapshots
-from surefoot.envs.gym.adapted import Cost, MissingCost
+from surefoot.envs.gym.adapted import Cost, MissingCost, numbers_of
 from surefoot.envs.task import GYMNASIUM_ID, Task, find_task
 from surefoot.runs.folder import Values
 from surefoot.runs.known import OWN, check_parts
@@ -133,6 +133,12 @@ def _spaces(report: Report, env: TaskEnv) -> None:
     observed, acted = env.single_observation_space, env.single_action_space
     native = getattr(env, "native_spaces", (observed, acted))
     report.values["observation"] = {"space": short(native[0]), "size": observed.shape[0]}
+    if parts := numbers_of(native[0]):
+        ends = np.cumsum([size for _, size in parts]).tolist()
+        numbers = {
+            name: [end - size, end - 1] for (name, size), end in zip(parts, ends, strict=True)
+        }
+        report.values["observation"]["parts"] = numbers
     action = {"space": short(native[1])}
     if isinstance(acted, Discrete):
         report.values["action"] = {**action, "choices": int(acted.n)}
@@ -144,7 +150,7 @@ def _spaces(report: Report, env: TaskEnv) -> None:
     free = ~(width < UNBOUNDED)
     half = np.where(free, 1.0, width / 2)
     for rows, words in (
-        (free, "no bounds: policies begin at the scale of 1"),
+        (free, "no bounds: policies begin at the scale of 1. Declare bounds if another is usual"),
         (half > HUGE, f"a range of up to {2 * half.max():g}"),
         ((half < TINY) & (half > 0), f"a range of only {2 * half.min():g}"),
     ):

@@ -38,7 +38,9 @@ def load_policies(folder: RunFolder, info: RunInfo) -> Policy:
 
 
 def load(run: str | Path, which: int = 0) -> Policy:
-    """The numpy policy of a run's seed number `which`, counted from 0."""
+    """The numpy policy of a run's seed number `which`, counted from 0, or of an exported file."""
+    if Path(run).is_file():
+        return Policy.load(Path(run))
     folder = RunFolder(Path(run))
     info = read_info(folder)
     check_which(run, len(info.seeds), which)

@@ -1,13 +1,17 @@
 """The contract of Surefoot environments over foreign ones."""
 
 import math
+import reprlib
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import (
     Box,
+    Dict,
     Discrete,
     MultiBinary,
     MultiDiscrete,
@@ -36,6 +40,18 @@ class EnvironmentFault(RuntimeError):
 
 class MissingCost(ValueError):
     """The costs of a step are not where they should be."""
+
+
+def described(error: BaseException) -> str:
+    """An exception of a user's code with its type and place; one of this package with its type."""
+    own, installed = str(Path(__file__).parents[2]), "site-packages"
+    frames = traceback.extract_tb(error.__traceback__)
+    places = [f for f in frames if not f.filename.startswith(own) and installed not in f.filename]
+    text = f"{type(error).__name__}: {error}"
+    if not places:
+        return text
+    last = places[-1]
+    return f"{text} ({Path(last.filename).name}, line {last.lineno}, in {last.name})"
 
 
 class Step(NamedTuple):
@@ -147,7 +163,7 @@ class Adapted(VectorEnv):
             function = getattr(self.cost_function, "__name__", "the cost function")
             shapes = ", ".join(str(np.shape(x)) for x in (obs, action, next_obs))
             raise ValueError(
-                f"cost function {function}: {type(error).__name__}: {error}. It is called with "
+                f"cost function {function}: {described(error)}. It is called with "
                 f"batches (obs, action, next_obs) of shapes {shapes}, so the first number of every "
                 f"observation is obs[:, 0], and returns one cost for each row"
             ) from error
@@ -170,14 +186,20 @@ class Adapted(VectorEnv):
         space, flat = self._observed, self.single_observation_space
         if isinstance(space, Box):
             return shaped("observation", obs, space.shape, flat.dtype).reshape(-1)
+        missing = [] if not isinstance(space, Dict) else sorted(space.keys() - _keys(obs))
+        if missing:
+            raise ValueError(f"the observation has no {', '.join(map(repr, missing))}")
         return shaped("observation", flatten(space, obs), flat.shape, flat.dtype)
 
 
 def shaped(
     name: str, values: object, shape: tuple[int, ...] | None, dtype: np.dtype | type | None = float
 ) -> np.ndarray:
-    """A new array of the given type; a ValueError names values of another shape."""
-    array = np.array(values, dtype)
+    """A new array of the given type; a ValueError names values of another type or shape."""
+    try:
+        array = np.array(values, dtype)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name}={reprlib.repr(values)} must be numbers") from None
     if array.shape != shape:
         raise ValueError(f"{name} has shape {array.shape}, not {shape}")
     return array
@@ -206,6 +228,17 @@ def flat_observation_space(space: Space) -> Box:
     # Integers (one-hot codes, counts) become floats wide enough to hold them.
     dtype = np.result_type(flat.dtype, np.float32).type
     return Box(flat.low.astype(dtype), flat.high.astype(dtype), dtype=dtype)
+
+
+def _keys(obs: object) -> set[str]:
+    return {*obs} if isinstance(obs, Mapping) else set()
+
+
+def numbers_of(space: Space) -> list[tuple[str, int]]:
+    """Name and size of each part of a flattened Dict, in order; empty for other spaces."""
+    if not isinstance(space, Dict):
+        return []
+    return [(name, flatdim(part)) for name, part in space.spaces.items()]
 
 
 def _parts(space: Space) -> Iterator[Space]:

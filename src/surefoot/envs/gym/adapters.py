@@ -1,5 +1,6 @@
 """Any Gymnasium environment as a Surefoot environment."""
 
+import reprlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -18,6 +19,7 @@ from surefoot.envs.gym.adapted import (
     MissingCost,
     Seed,
     Step,
+    described,
     flat_action_space,
     shaped,
 )
@@ -113,7 +115,7 @@ class _SyncAdapter(Adapted):
         except (Exception, SystemExit) as error:
             t, episode = self._t[i], self._episode[i]
             when = f"step {t} of episode {episode}" if t else f"reset into episode {episode}"
-            problem = f"environment {i}, {when}: {type(error).__name__}: {error}"
+            problem = f"environment {i}, {when}: {described(error)}"
             raise EnvironmentFault(problem) from error
 
     def _start(self, seed: Seed, options: Info | None) -> np.ndarray:
@@ -127,8 +129,9 @@ class _SyncAdapter(Adapted):
     def _first(self, i: int, seed: int | None = None, options: Info | None = None) -> np.ndarray:
         with self._naming(i):
             values = self.envs[i].reset(seed=seed, options=options)
-            if len(values) != 2:
-                raise ValueError(f"reset returned {len(values)} values; must be two: obs, info")
+            if not isinstance(values, tuple | list) or len(values) != 2:
+                many = _count(values)
+                raise ValueError(f"reset returned {many}; must be two: obs, info")
             return self._flattened(values[0])
 
     def _advance(self, actions: np.ndarray) -> Step:
@@ -146,10 +149,11 @@ class _SyncAdapter(Adapted):
         """Environment i's observation, reward, ends and costs under the keys."""
         with self._naming(i):
             values = self.envs[i].step(action)
-            if len(values) not in (5, 6):
+            if not isinstance(values, tuple | list) or len(values) not in (5, 6):
+                many = _count(values)
                 raise ValueError(
-                    f"step returned {len(values)} values; Gymnasium's API has five: obs, reward, "
-                    f"terminated, truncated, info"
+                    f"step returned {many}; Gymnasium's API has five: obs, reward, terminated, "
+                    f"truncated, info"
                 )
             obs, reward, *given, terminated, truncated, info = values
             info = dict(info) | ({"cost": given[0]} if given else {})
@@ -157,7 +161,7 @@ class _SyncAdapter(Adapted):
             for key in self._keys if self.cost_function is None else ():
                 if key not in info:
                     raise MissingCost(_missing(key, info))
-                costs.append(shaped(key, info[key], self._cost_shape))
+                costs.append(shaped(f"info[{key!r}]", info[key], self._cost_shape))
             ends = bool(terminated), bool(truncated)
             return self._flattened(obs), shaped("reward", reward, ()), *ends, costs
 
@@ -277,3 +281,9 @@ def _missing(key: str, info: Info) -> str:
     keys = sorted(name for name in info if name.removeprefix("_") not in set(info) - {name})
     holds = f"but {', '.join(map(repr, keys))}" if keys else "it is empty"
     return f"info has no {key!r}, {holds}; pass its key, keys or a function as `cost`"
+
+
+def _count(values: object) -> str:
+    """How many values a function returned, or what it returned instead of several."""
+    several = isinstance(values, tuple | list)
+    return f"{len(values)} values" if several else reprlib.repr(values)
