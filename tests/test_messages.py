@@ -117,13 +117,13 @@ def test_from_the_shell_to_a_policy_with_two_costs(call, mine, tmp_path):
     limits = ("--cost=info:heat,noise", "--cost-limit", "heat=40", "noise=2")
     code, out, err = call("train", "mine.py:House", *TINY, *limits, "--out=run")
     assert code == 0, err
-    assert "fresh episodes (sampled actions): reward" in out
+    assert "fresh episodes: reward" in out and "; sampled actions\n" in out
     assert "mean costs: heat 10.0 (limit 40), noise 2.5 (limit 2)" in out
     assert "cost 2.5 (limit 2)" in call("show", "run")[1]
     assert "it was finished already" in call("resume", "run")[1]
     assert "it was finished already" not in call("resume", "run", "--steps=20")[1]
     _, out, _ = call("evaluate", "run", "--episodes=2", "--deterministic")
-    assert "fresh episodes (most likely actions)" in out
+    assert "2 fresh episodes; 95 % interval" in out and "; most likely actions\n" in out
     assert "mean costs: heat 10.0 (limit 40), noise 2.5 (limit 2)" in out
     _, out, _ = call("export", "run", "policy.npz")
     assert "surefoot.load('policy.npz').act(observation)" in out

@@ -222,6 +222,11 @@ def test_an_observation_that_has_changed(file):
     run = trained_in_python(file.parent / "run", mine.Calm)
     with pytest.raises(ValueError, match="observations of size 2, but those of Wider have 3"):
         surefoot.evaluate(run, 2, make_env=mine.Wider)
+    mine.Calm.observation_space = mine.Wider.observation_space
+    before = sorted(path.name for path in run.iterdir())
+    with pytest.raises(ValueError, match="observations of size 2, but those of Calm have 3"):
+        surefoot.resume(run, steps=30, quiet=True)
+    assert sorted(path.name for path in run.iterdir()) == before
 
 
 def test_an_environment_with_other_constraints_or_actions(file):

@@ -72,10 +72,9 @@ def print_result(path: Path) -> None:
         within += f" (target {target:.0%}{missed})"
     saving = result["phases"].get("save", 0.0) / max(result["seconds"], 1e-9)
     out.print(
-        f"\n{evaluation['episodes']} fresh episodes{_how(evaluation)}: {means['reward']}, "
-        f"{means['cost']}, {verdict} "
+        f"\n{evaluation['episodes']} fresh episodes: {means['reward']}, {means['cost']}, {verdict} "
         f"the limit of {evaluation['cost_limit']:g}; {within}, mean cost of the worst tenth "
-        f"{evaluation['cost_cvar']:.1f}\n{result['real_steps']:,} real steps in "
+        f"{evaluation['cost_cvar']:.1f}{_how(evaluation)}\n{result['real_steps']:,} real steps in "
         f"{result['seconds']:.0f} s, {saving:.2%} of it for checkpoints\n"
         f"figure: {escape(printable(figure))}\nrun:    {escape(printable(path))}"
     )
@@ -102,7 +101,7 @@ def _how(evaluation: "Values") -> str:
     """How actions were chosen, if that is known."""
     if "deterministic" not in evaluation:
         return ""
-    return " (most likely actions)" if evaluation["deterministic"] else " (sampled actions)"
+    return "; most likely actions" if evaluation["deterministic"] else "; sampled actions"
 
 
 def advice_for(path: Path, steps: int) -> str:
@@ -197,8 +196,9 @@ def _evaluation(result: "Values") -> Iterator[str]:
         for low, high in filter(None, [result[f"{name}_interval"]])
     ]
     many = " per seed" * (len(result["seeds"]) > 1)
-    episodes = f"{result['episodes']} fresh episodes{many}{_how(result)}"
-    yield "; ".join([episodes, *(f"95 % interval: {', '.join(intervals)}",) * bool(intervals)])
+    episodes = f"{result['episodes']} fresh episodes{many}"
+    parts = [episodes, *(f"95 % interval: {', '.join(intervals)}",) * bool(intervals)]
+    yield "; ".join(parts) + _how(result)
     if "plan" in result:
         plan = result["plan"]
         line = f"{plan['how']}: a plan was followed at {plan['followed']:.1%} of the steps"

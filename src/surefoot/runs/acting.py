@@ -14,6 +14,7 @@ from surefoot.algorithms.seeds import seed_keys
 from surefoot.algorithms.trainer import Planning
 from surefoot.core.policy import Policy
 from surefoot.core.spaces import action_spec
+from surefoot.envs.base import TaskEnv
 from surefoot.runs.folder import Values
 from surefoot.runs.setup import Setup
 
@@ -48,26 +49,11 @@ class Acting:
     def __post_init__(self) -> None:
         count = len(self.setup.seeds) * self.per_seed
         self.env = self.setup.make_envs(count, render_mode=self.render_mode)
-        self._check_sizes()
+        check_sizes(self.setup, self.env, self.policy if self.act is None else None)
         plans = self.planning is not None and self.planning.config is not None
         self.problem = self.setup.problem(self.env, self.per_seed) if plans else None
         self.model = self.problem and self.problem.model
         self.planned: PlannedActor | None = None
-
-    def _check_sizes(self) -> None:
-        """Raise a ValueError unless policy and limits fit the environment: it may have changed."""
-        env, limits = self.env, self.setup.config.cost_limit
-        sizes = {"cost": (len(env.cost_names), len(limits))}
-        if self.act is None:
-            seen, acted = self.policy.weights[0].shape[-2], self.policy.actions
-            sizes["observation"] = env.single_observation_space.shape[0], seen
-            sizes["action"] = action_spec(env.single_action_space).size, acted
-        for what, (now, before) in sizes.items():
-            if now != before:
-                raise ValueError(
-                    f"the run was trained with {what}s of size {before}, but those of "
-                    f"{self.setup.task.name} have {now}: the environment has changed"
-                )
 
     def make_actor(self, rngs: Generators, steps: int) -> Actor:
         """What acts for `steps` steps, with a generator per seed."""
@@ -109,3 +95,18 @@ def _given_actions(act: Callable[[np.ndarray], np.ndarray], obs: np.ndarray) -> 
         count = obs.shape[0] * obs.shape[1]
         raise ValueError(f"policy returned {len(actions)} actions for {count} observations")
     return actions.reshape(*obs.shape[:2], *actions.shape[1:])
+
+
+def check_sizes(setup: Setup, env: TaskEnv, policy: Policy | None) -> None:
+    """Raise a ValueError unless policy and limits fit the environment: it may have changed."""
+    sizes = {"cost": (len(env.cost_names), len(setup.config.cost_limit))}
+    if policy is not None:
+        seen = policy.weights[0].shape[-2]
+        sizes["observation"] = env.single_observation_space.shape[0], seen
+        sizes["action"] = action_spec(env.single_action_space).size, policy.actions
+    for what, (now, before) in sizes.items():
+        if now != before:
+            raise ValueError(
+                f"the run was trained with {what}s of size {before}, but those of "
+                f"{setup.task.name} have {now}: the environment has changed"
+            )

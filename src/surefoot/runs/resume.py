@@ -14,6 +14,7 @@ from surefoot.core.files import Damaged, Folder
 from surefoot.core.npz import entry_of
 from surefoot.core.registry import reference_to
 from surefoot.envs.gym.adapted import Cost
+from surefoot.runs.acting import check_sizes
 from surefoot.runs.cache import use_cache
 from surefoot.runs.checkpoint import (
     Checkpoint,
@@ -88,6 +89,7 @@ def resume(
             if steps is None and finished == done:
                 return folder.path
             setup.check_known(info, folder.path)
+            check_sizes(setup, setup.make_envs(1), policy_in(last))
             info = _note_differences(info, last, notes)
         if steps is not None and finished is not None:
             folder.files.rename("result.json", f"result-{finished}.json")
