@@ -171,7 +171,9 @@ def test_two_constraints_have_two_limits(call, file, limits, tmp_path):
     worse = "left" if row["cost_left"] / 5 > 10 / 60 else "right"
     assert row["cost"] == row[f"cost_{worse}"] and row["lambda"] == row[f"lambda_{worse}"]
     assert evaluation["seeds"][0]["costs"]["right"] == 10.0 and evaluation["within_limit"] == 1.0
-    assert show_run(out).cost_limit == 60.0
+    shown = show_run(out)
+    assert (shown.cost, shown.cost_limit) == (row["cost"], row["cost_limit"])
+    assert shown.cost_limit == {"left": 5.0, "right": 60.0}[worse]
     resume(out, steps=60, quiet=True)
     assert run_of(out)[1]["steps"] == 60
 

@@ -249,7 +249,8 @@ def runs(folder: Positional[Path] = Path("runs"), json_: Json = False) -> int:
         elif run.reward is not None:
             words += f", last epoch: reward {run.reward:.2f}, cost {run.cost:.1f}"
         started = f" (started {run.started})" if run.started else ""
-        lines.append(f"{words}  {run.run}{started}")
+        why = f": {run.problem}" if run.state in ("failed", "damaged") and run.problem else ""
+        lines.append(f"{words}  {run.run}{started}{why}")
     emit(json_, [asdict(run) for run in states], lines)
     return 1 if any(run.state == "damaged" for run in states) else 0
 
@@ -295,7 +296,7 @@ def _lines(report: "RunReport") -> Iterator[str]:
         limit = "" if report.cost_limit is None else f" (limit {report.cost_limit:g})"
         yield f"  last epoch: {numbers}{limit}"
     for checkpoint in report.checkpoints:
-        best = " (the best)" if checkpoint["epoch"] == report.best else ""
+        best = " (the best by its next real episodes)" if checkpoint["epoch"] == report.best else ""
         yield f"  checkpoint of epoch {checkpoint['epoch']}{best}: {checkpoint['path']}"
     if report.state in ("stopped", "failed") or report.problems:
         yield f"  resume with: {report.resume}"

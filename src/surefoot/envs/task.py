@@ -111,7 +111,7 @@ class Task:
             options = self._as_keywords(options)
         for option in options:
             if option not in names:
-                names = (*names, *(self.keywords or ()))
+                names = self.keywords or names
                 known = f"Options: {', '.join(names)}" if names else "It has no options"
                 hint = did_you_mean(option, names)
                 raise ValueError(f"{self.name} has no option {option!r}{hint}. {known}")
