@@ -213,6 +213,20 @@ def test_the_pace():
         np.testing.assert_allclose(found, (rate, entropy), rtol=1e-6)
 
 
+def test_training_returns_the_average_of_the_policy():
+    """After one update 0.9 of the old policy and 0.1 of the new one; the new one acts."""
+    config = replace(SMALL, averaging=0.9)
+    learner, batch = new(config), transitions(16)
+    improve = lambda learner: learning.improve_policy(
+        config, learner, batch, jnp.zeros(1), KEY, 1.0, -1.0
+    )[0]
+    first = improve(learner)
+    weight = lambda actor: actor.network.weights[0]
+    old, changed = weight(learner.networks.actor), weight(first.networks.actor)
+    assert float(jnp.abs(changed - old).max()) > 0
+    np.testing.assert_allclose(weight(first.average), 0.9 * old + 0.1 * changed, rtol=1e-5)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -266,7 +280,8 @@ def test_a_warm_start_takes_what_the_price_is_made_of(learned):
     assert record.left_out == {}
     found = to_arrays(trainer.snapshot())
     for name in (
-        "learner/policy_moments/0/count", "learner/critic_moments/0/count", "learner/rewards/var",
+        "learner/policy_moments/0/count", "learner/average/network/biases/0",
+        "learner/critic_moments/0/count", "learner/rewards/var",
         "learner/cost_squares/mean", "learner/normalizer/mean", "learner/spread",
         "learner/multiplier/raw", "cost", "priced",
     ):  # fmt: skip
@@ -290,6 +305,16 @@ def test_a_warm_start_without_data_keeps_the_scale_that_the_policy_saw(learned):
     assert float(after.count) == 190.0
     expected = (160 * before.mean[0] + 30 * one[1].obs.mean(0)) / 190
     np.testing.assert_allclose(after.mean, expected, rtol=1e-4)
+
+
+def test_the_policy_that_acts_is_not_the_average():
+    setup = new_setup(two_costs, "sac-lagrangian", "default", "cpu", (7,), CONFIG, {}, {})
+    trainer = begin(setup).trainer
+    trainer.state = eqx.tree_at(
+        lambda s: s.learner.average.network.biases[-1], trainer.state, replace_fn=lambda x: x + 1.0
+    )
+    returned, acting = trainer.policy(), trainer._policy
+    np.testing.assert_allclose(returned.biases[-1], acting.biases[-1] + 1.0, rtol=1e-6)
 
 
 def test_the_preset():

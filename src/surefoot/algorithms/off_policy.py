@@ -191,7 +191,8 @@ class Updates(Generic[State]):
 class OffPolicy(Generic[State]):
     """The trainer of SAC and SAC-Lagrangian; see `trainer.Trainer`.
 
-    `given(experience, done)` are further arguments of the updates after a round.
+    `given(experience, done)` are further arguments of the updates after a round. `returned` makes
+    the policy that training returns, if it is not the one that acts in it.
     """
 
     def __init__(
@@ -202,12 +203,14 @@ class OffPolicy(Generic[State]):
         updates: Updates[State],
         policy_of: Callable[[State], Policy],
         remedy: str,
+        returned: Callable[[State], Policy] | None = None,
         given: Callable[[Experience, int], tuple[Tree, ...]] = lambda experience, done: (),
     ):
         self.problem, self.remedy = problem, remedy
         self.rounds = config.steps_per_epoch // config.update_every
         self.round_steps = config.update_every // config.environments
         self._updates, self._policy_of, self._given = updates, policy_of, given
+        self._returned = returned or policy_of
         self.state: State = over_seeds(init, len(problem.seeds))(seed_keys(problem.seeds))
         self._policy = policy_of(self.state)
         self.datasets = {"replay": updates.replay}
@@ -230,7 +233,7 @@ class OffPolicy(Generic[State]):
         return {"policy or critics": self.state.learner, "an update's metric": self._updates.last}
 
     def policy(self) -> Policy:
-        return self._policy
+        return self._returned(self.state)
 
     def planning(self) -> None:
         return None

@@ -195,12 +195,17 @@ def trainer(config: SACLagrangianConfig, problem: Problem) -> OffPolicy[State]:
         learner = state.learner
         return squashed_policy(learner.networks.actor, problem.actions, learner.normalizer)
 
+    def average_of(state: State) -> Policy:
+        learner = state.learner
+        return squashed_policy(learner.average, problem.actions, learner.normalizer)
+
     return OffPolicy(
         config,
         problem,
         init=lambda key: init(config, problem, key),
         updates=Updates(config, problem, partial(improve, config), CostTransitions, METRICS),
         policy_of=policy_of,
+        returned=average_of,
         remedy="a smaller sac.learning_rate or fewer updates",
         given=given,
     )

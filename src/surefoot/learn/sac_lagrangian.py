@@ -45,6 +45,9 @@ class SACLagrangianLearnerConfig:
     which actions are to blame."""
     polyak: Share = 0.995
     """Weight of the old target critics at every update."""
+    averaging: Share = 0.999
+    """Weight of the past in the moving average of the policy, per update of it. The average is what
+    training returns: single updates can make a robot fall that walked before."""
     learning_rate: Positive = 5e-4
     """Adam's learning rate, for policy, critics and temperature."""
     batch_size: Count = 128
@@ -116,6 +119,8 @@ class Learner(eqx.Module):
     networks: Networks
     targets: SignalCritics
     """Moving averages of the critics."""
+    average: SquashedActor
+    """Moving average of the policy, which is what training returns."""
     critic_moments: optax.OptState
     policy_moments: optax.OptState
     """Of policy and temperature."""
@@ -164,7 +169,7 @@ def init(
     )
     begin = lambda tree: adam(1.0, None).init(eqx.filter(tree, eqx.is_array))
     return Learner(
-        networks, networks.critics,
+        networks, networks.critics, networks.actor,
         begin(networks.critics), begin((networks.actor, networks.log_temperature)),
         Normalizer(obs_dim), Normalizer(1), Normalizer(2 * k),
         multiplier.init(multiplier_config, k), jnp.zeros(1 + k),
@@ -303,5 +308,9 @@ def improve_policy(
     spread = jnp.where(learner.spread[0] > 0, mixed, latest)
     q = learner.reward_scale * jnp.mean(now[0])
     metrics = {"q": q, "entropy": -jnp.mean(log_prob), "temperature": temperature}
-    fields = lambda s: (s.networks.actor, s.networks.log_temperature, s.policy_moments, s.spread)
-    return eqx.tree_at(fields, learner, (actor, log_temperature, moments, spread)), metrics
+    average = polyak_average(config.averaging, learner.average, actor)
+    fields = lambda s: (
+        s.networks.actor, s.networks.log_temperature, s.average, s.policy_moments, s.spread
+    )  # fmt: skip
+    new = actor, log_temperature, average, moments, spread
+    return eqx.tree_at(fields, learner, new), metrics

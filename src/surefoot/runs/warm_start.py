@@ -35,7 +35,7 @@ ARRAYS = {
 }
 """Which arrays of a trainer's snapshot make up a part. Both networks need the scale they saw."""
 BESIDE = {
-    "policy": (f"{LEARNER}(actor|policy)_moments/",),
+    "policy": (f"{LEARNER}(actor|policy)_moments/", f"{LEARNER}average/"),
     "critics": (f"{LEARNER}critic_moments/",),
     "multipliers": ("state/ratio/", "state/progress/", "state/(cost|priced)$"),
 }
