@@ -46,6 +46,13 @@ class Typo(House):
         return self.wieght  # line 32
 
 
+class Library(House):
+    def step(self, action):
+        import json
+
+        return json.loads("{")
+
+
 class NoClock(House):
     def seen(self):
         return {"rooms": np.ones(2, np.float32)}
@@ -85,6 +92,7 @@ def mine(tmp_path, monkeypatch):
     ("name", "message"),
     [
         ("Typo", r"AttributeError: .*'wieght' \(mine.py, line 32, in check\)$"),
+        ("Library", r"JSONDecodeError: .* \(mine.py, line 39, in step\)$"),
         ("NoClock", "ValueError: the observation has no 'clock'$"),
         ("Words", r"info\['cost'\]='high' must be numbers$"),
         ("OldReset", r"ValueError: reset returned \{'clock': .*; must be two: obs, info$"),
@@ -100,7 +108,7 @@ def test_faults_of_an_environment_say_where_and_what(mine, name, message):
 def test_faults_of_a_cost_function_say_where(mine):
     env = adapt(mine.House, num_envs=1, cost=mine.broken)
     env.reset(seed=0)
-    with pytest.raises(ValueError, match=r"broken: IndexError: .* \(mine.py, line 52, in broken\)"):
+    with pytest.raises(ValueError, match=r"broken: IndexError: .* \(mine.py, line 59, in broken\)"):
         env.step(np.zeros((1, 1)))
 
 

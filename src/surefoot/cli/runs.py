@@ -39,9 +39,10 @@ def resume(
 
     use_device(runs.backend_of(run) if device == "auto" else device)
     epochs: list[Epoch] = []
+    done = (run / "result.json").exists()
     path = runs.resume(run, steps=steps, quiet=quiet, on_epoch=epochs.append)
     print_result(path)
-    if not epochs:
+    if done and not epochs:
         out.print("it was finished already; --steps, above its real steps, makes it longer")
 
 

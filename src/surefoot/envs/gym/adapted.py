@@ -2,6 +2,7 @@
 
 import math
 import reprlib
+import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -44,9 +45,10 @@ class MissingCost(ValueError):
 
 def described(error: BaseException) -> str:
     """An exception of a user's code with its type and place; one of this package with its type."""
-    own, installed = str(Path(__file__).parents[2]), "site-packages"
+    ours, python = str(Path(__file__).parents[2]), sysconfig.get_paths()["stdlib"]
     frames = traceback.extract_tb(error.__traceback__)
-    places = [f for f in frames if not f.filename.startswith(own) and installed not in f.filename]
+    foreign = lambda name: name.startswith((ours, python)) or "site-packages" in name
+    places = [frame for frame in frames if not foreign(frame.filename)]
     text = f"{type(error).__name__}: {error}"
     if not places:
         return text
