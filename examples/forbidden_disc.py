@@ -5,7 +5,7 @@ step costs 1. It must find a detour, which earns less at first.
 
     python examples/forbidden_disc.py
 
-This takes two minutes on one CPU core and writes runs/forbidden-disc.
+This takes one to five minutes on one CPU core and writes runs/forbidden-disc.
 """
 
 import gymnasium as gym
