@@ -3,11 +3,13 @@
     python benchmarks/keep_runs.py runs/point-goal1-seed-* --to docs/results
 
 Metrics are rounded to seven digits, and the output folder in the command is its name alone.
+/surefoot stands for the folders of one machine that `--folders` names.
 """
 
 import argparse
 import csv
 import io
+import json
 import shlex
 from pathlib import Path
 
@@ -32,11 +34,14 @@ def rounded(text: str) -> str:
         return text
 
 
-def keep(run: Path, to: Path) -> None:
+def keep(run: Path, to: Path, folders: list[str]) -> None:
     """Copy one run; its checkpoints and pictures stay behind."""
     old, new = RunFolder(run), RunFolder(to / run.name)
     new.path.mkdir(parents=True, exist_ok=True)
-    config = old.read_json("config.json")
+    text = json.dumps(old.read_json("config.json"))
+    for folder in folders:
+        text = text.replace(f"{folder.rstrip('/')}/", "/surefoot/")
+    config = json.loads(text)
     new.write_json("config.json", config | {"command": short_command(config["command"], run.name)})
     if (run / "result.json").exists():
         new.write_json("result.json", old.read_json("result.json"))
@@ -49,6 +54,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, nargs="+")
     parser.add_argument("--to", type=Path, default=Path("docs/results"))
+    parser.add_argument("--folders", nargs="*", default=[])
     arguments = parser.parse_args()
     for run in arguments.runs:
-        keep(run, arguments.to)
+        keep(run, arguments.to, arguments.folders)

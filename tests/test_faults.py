@@ -206,7 +206,7 @@ class Breaks(Drift):
         ("raises", "ZeroDivisionError: a wheel came off"),
         ("nan", "reward is nan"),
         ("shape", r"observation has shape \(3,\), not \(1,\)"),
-        ("dtype", "could not convert string to float.*wet"),
+        ("dtype", "observation=.*wet.* must be numbers"),
     ],
 )
 def test_a_broken_environment_is_named_and_earlier_epochs_are_saved(how, words, tmp_path):
