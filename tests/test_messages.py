@@ -143,6 +143,9 @@ def test_from_the_shell_to_a_policy_with_two_costs(call, mine, tmp_path):
         policy.act(seen)
     action = policy.act(flatten(env.observation_space, seen))
     np.testing.assert_array_equal(action, surefoot.load("run").act(np.array([0.0, 1.0, 1.0])))
+    np.testing.assert_array_equal(policy.act((0.0, 1.0, 1.0)), action)
+    with pytest.raises(ValueError, match="is no array"):
+        policy.act((np.zeros(1), np.ones(2)))
     with pytest.raises(ValueError, match=r"has shape \(2,\); the policy takes 3 numbers"):
         policy.act(np.zeros(2))
 

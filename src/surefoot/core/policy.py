@@ -94,12 +94,14 @@ class Policy:
     def act(self, obs: np.ndarray, rng: np.random.Generator | None = None) -> np.ndarray:
         """Actions within bounds for observations [D] or [N, D]: the mode, or sampled with `rng`."""
         size = self.weights[0].shape[-2]
-        if isinstance(obs, Mapping | tuple) or np.shape(obs)[-1:] != (size,):
-            shape = (
-                "is no array" if isinstance(obs, Mapping | tuple) else f"has shape {np.shape(obs)}"
-            )
+        try:
+            shape = None if isinstance(obs, Mapping) else np.shape(obs)
+        except ValueError:  # parts of different shapes
+            shape = None
+        if shape is None or shape[-1:] != (size,):
+            found = "is no array" if shape is None else f"has shape {shape}"
             raise ValueError(
-                f"the observation {shape}; the policy takes {size} numbers, or rows of them. Other "
+                f"the observation {found}; the policy takes {size} numbers, or rows of them. Other "
                 f"spaces are flattened: gymnasium.spaces.flatten(env.observation_space, obs)"
             )
         rows = np.atleast_2d(obs)
