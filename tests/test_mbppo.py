@@ -380,12 +380,13 @@ def test_imagined_and_real_cost_of_the_rc_car_agree():
     config = ALGORITHM.preset("default", TASKS["RCCar"], "cpu")
     config = replace(config, steps=5 * 300, cost_limit=(5.0,), rollouts=240, passes=15)
     imagined, real = [], []
-    for before, epoch in pairwise(list(in_memory.epochs(config, "RCCar", [1]))[-3:]):
-        env = TASKS["RCCar"].make(100)
-        result = in_memory.evaluate_policy(env, before.policy, [1], 100, 77, 5.0)
-        row = epoch.metrics[0]
-        imagined.append((row["imagined_cost_before"], row["imagined_reward_before"]))
-        real.append((*result.cost_interval, result.reward))
+    for seed in (1, 2):
+        for before, epoch in pairwise(list(in_memory.epochs(config, "RCCar", [seed]))[-3:]):
+            env = TASKS["RCCar"].make(100)
+            result = in_memory.evaluate_policy(env, before.policy, [seed], 100, 77, 5.0)
+            row = epoch.metrics[0]
+            imagined.append((row["imagined_cost_before"], row["imagined_reward_before"]))
+            real.append((*result.cost_interval, result.reward))
     (cost, reward), (low, high, real_reward) = (np.mean(x, 0) for x in (imagined, real))
     assert low < cost < high
     assert reward == pytest.approx(real_reward, rel=0.15)

@@ -12,7 +12,7 @@ import pytest
 from surefoot.core.spaces import ActionSpec
 from surefoot.learn import actor_critic, multiplier, ppo
 from surefoot.learn.actor_critic import Batch
-from surefoot.learn.descent import minibatch
+from surefoot.learn.descent import minibatch_rows
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
 from toys import BANDIT_PPO
@@ -383,10 +383,7 @@ def test_over_seeds_as_alone():
 )
 def test_minibatches_share_out_each_pass(count, parts, size):
     key = jax.random.key(0)
-    passes = [
-        [np.asarray(minibatch(key, count, parts, e * parts + m)) for m in range(parts)]
-        for e in range(2)
-    ]
+    passes = np.asarray(minibatch_rows(key, count, parts, 2)).reshape(2, parts, -1)
     for one in passes:
         assert all(len(rows) == size for rows in one)
         rows = np.concatenate(one)

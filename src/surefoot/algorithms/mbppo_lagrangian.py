@@ -92,7 +92,9 @@ def init(config: MBPPOConfig, problem: Problem, key: RandomKey) -> State:
     size = problem.observation_size
     learner = ppo.init(config.ppo, start, size, problem.actions, k, learner_key)
     ensemble = new_ensemble(config.ensemble, problem, ensemble_key)
-    states = model.restore(key, jnp.zeros((config.rollouts, model.record_size)))
+    # Of the form of states; the first pass draws them.
+    form = jax.eval_shape(model.restore, key, jnp.zeros((config.rollouts, model.record_size)))
+    states = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), form)
     costs = None
     if config.within is not None:
         if not config.carried and horizon(config, problem) < problem.episode_steps:

@@ -11,8 +11,25 @@ from jaxtyping import Array, Key
 
 from surefoot.core.arrays import T, Tree
 
+GPU_OPTIONS = {
+    "xla_gpu_enable_command_buffer": "FUSION,CUBLAS,CUBLASLT,CUSTOM_CALL,CUDNN,WHILE,CONDITIONAL",
+    "xla_gpu_command_buffer_scheduling_mode": "CONCURRENT",
+}
+"""Whole loops become one launch, and kernels that do not depend on each other run together."""
 SEEDS, SAME = PartitionSpec("seeds"), PartitionSpec()
 """Arrays that are split by seed, and arrays that all devices hold."""
+
+
+@cache
+def compiler_options() -> dict[str, str] | None:
+    """What the compiler is told on a GPU, if it knows these options."""
+    if jax.default_backend() != "gpu":
+        return None
+    try:
+        jax.jit(lambda x: x, compiler_options=GPU_OPTIONS)(0.0)
+    except jax.errors.JaxRuntimeError:
+        return None
+    return GPU_OPTIONS
 
 
 def mesh(seeds: int) -> Mesh | None:
@@ -67,7 +84,7 @@ def over_seeds(
 
     program = single if own == 1 else many
     if devices is None:
-        return jax.jit(program, donate_argnums=donate)
+        return jax.jit(program, donate_argnums=donate, compiler_options=compiler_options())
     return Sharded(program, devices, shared, donate)
 
 
@@ -89,7 +106,10 @@ class Sharded:
             )
             places = tuple(NamedSharding(devices, spec) for spec in specs)
             by_seed = NamedSharding(devices, SEEDS)  # stated, as empty arrays would lose it
-            return jax.jit(split, donate_argnums=donate, in_shardings=places, out_shardings=by_seed)
+            return jax.jit(
+                split, donate_argnums=donate, in_shardings=places, out_shardings=by_seed,
+                compiler_options=compiler_options(),
+            )  # fmt: skip
 
         self._jitted = jitted
 

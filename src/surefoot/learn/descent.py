@@ -37,18 +37,22 @@ def descend(
     if count < minibatches:
         raise ValueError(f"minibatches={minibatches} must be at most the {count} rows of a batch")
 
+    # All at once: step by step, an accelerator would start several small kernels for them.
+    indices = minibatch_rows(key, count, minibatches, epochs) if minibatches > 1 else None
+
     # Parameters, optimiser state, steps taken, whether to stop, and the last info.
     def step(state: tuple) -> tuple:
         params, moments, taken, stop, _ = state
         part = rows
-        if minibatches > 1:
-            index = minibatch(key, count, minibatches, taken)
-            part = jax.tree.map(lambda x: x[index], rows)
+        if indices is not None:
+            now = indices[taken]
+            part = jax.tree.map(lambda x: x[now], rows)
         grads, (stops, info) = jax.grad(loss, has_aux=True)(params, part)
         updates, new_moments = optimiser.update(grads, moments, params)
         new = (optax.apply_updates(params, updates), new_moments, taken + 1)
         if stops is None:
             return *new, stop, info
+        stops |= stop
         result = jax.tree.map(lambda a, b: jnp.where(stops, a, b), (params, moments, taken), new)
         return *result, stops, info
 
@@ -61,7 +65,14 @@ def descend(
     if stops is None:
         end = jax.lax.fori_loop(0, epochs * minibatches, lambda _, state: step(state), start)
     else:
-        end = jax.lax.while_loop(unfinished, step, start)
+        # An accelerator waits for the host where a loop may end, so it looks once per pass. After a
+        # stop, the rest of the pass measures the same parameters.
+        until = lambda looks: (
+            lambda start: jax.lax.while_loop(
+                unfinished, lambda s: jax.lax.fori_loop(0, looks, lambda _, s: step(s), s), start
+            )
+        )
+        end = jax.lax.platform_dependent(start, cpu=until(1), default=until(minibatches))
     return end[0], end[1], end[2], end[4]
 
 
@@ -76,8 +87,10 @@ def minibatch_size(count: int, minibatches: int) -> int:
     return size // unit * unit
 
 
-def minibatch(key: RandomKey, count: int, minibatches: int, step: Index | int) -> Int[Array, " n"]:
-    """Indices of the rows of step number `step`; each pass takes every row once, less a remainder.
+def minibatch_rows(
+    key: RandomKey, count: int, minibatches: int, epochs: int
+) -> Int[Array, "steps n"]:
+    """Indices of the rows of all steps; each pass takes every row once, less a remainder.
 
     From a random row on, neighbouring rows form groups of `minibatches`. Each minibatch takes one
     row of every group, at a random offset per group and pass. Neighbours are the same time step of
@@ -85,11 +98,15 @@ def minibatch(key: RandomKey, count: int, minibatches: int, step: Index | int) -
     a sort, which takes a CPU about half as long as the policy's gradients of a pass.
     """
     size = minibatch_size(count, minibatches)
-    epoch, part = step // minibatches, step % minibatches
-    offset_key, start_key = jax.random.split(jax.random.fold_in(key, epoch))
-    offset = jax.random.randint(offset_key, (size,), 0, minibatches)
-    start = jax.random.randint(start_key, (), 0, count)
-    return (start + jnp.arange(size) * minibatches + (offset + part) % minibatches) % count
+
+    def one_pass(epoch: Index) -> Int[Array, "minibatches n"]:
+        offset_key, start_key = jax.random.split(jax.random.fold_in(key, epoch))
+        offset = jax.random.randint(offset_key, (size,), 0, minibatches)
+        start = jax.random.randint(start_key, (), 0, count)
+        part = jnp.arange(minibatches)[:, None]
+        return (start + jnp.arange(size) * minibatches + (offset + part) % minibatches) % count
+
+    return jax.vmap(one_pass)(jnp.arange(epochs)).reshape(-1, size)
 
 
 def adam(

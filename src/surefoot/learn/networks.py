@@ -182,7 +182,7 @@ class Critics(eqx.Module):
 
     def __call__(self, obs: Float[Array, "*batch D"]) -> Float[Array, "*batch signals"]:
         # A batched product of the stack takes a CPU a tenth longer per update.
-        return jax.lax.platform_dependent(self.network, obs, cpu=_one_by_one, default=_stacked)
+        return jax.lax.platform_dependent(self.network, obs, cpu=_one_by_one, default=_side_by_side)
 
 
 def _one_by_one(networks: MLP, obs: Float[Array, "*batch D"]) -> Float[Array, "*batch signals"]:
@@ -191,9 +191,19 @@ def _one_by_one(networks: MLP, obs: Float[Array, "*batch D"]) -> Float[Array, "*
     return jnp.stack([network(obs)[..., 0] for network in single], -1)
 
 
-def _stacked(networks: MLP, obs: Float[Array, "*batch D"]) -> Float[Array, "*batch signals"]:
-    values = jax.vmap(lambda network: network(obs))(networks)
-    return jnp.moveaxis(values[..., 0], 0, -1)
+def _side_by_side(networks: MLP, obs: Float[Array, "*batch D"]) -> Float[Array, "*batch signals"]:
+    """As one wide network whose later layers are block-diagonal.
+
+    An accelerator needs fewer kernels for it, and transposes nothing.
+    """
+    x, signals = obs, networks.biases[0].shape[0]
+    apart = jnp.eye(signals)[:, None, :, None]
+    layers = list(zip(networks.weights, networks.biases, strict=True))
+    for i, (w, b) in enumerate(layers):
+        wide = jnp.moveaxis(w, 0, 1) if i == 0 else w[:, :, None] * apart
+        x = x @ wide.reshape(x.shape[-1], -1) + b.reshape(-1)
+        x = x if i == len(layers) - 1 else networks.activation(x)
+    return x
 
 
 class Normalizer(eqx.Module):

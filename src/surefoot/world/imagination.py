@@ -1,7 +1,8 @@
 """Imagined rollouts: a policy or given actions in the learned model, thousands at once."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 import equinox as eqx
@@ -13,8 +14,10 @@ from surefoot.core.arrays import Index, RandomKey, Tree, choose
 from surefoot.core.spaces import ActionSpec
 from surefoot.world.ensemble import (
     Ensemble,
+    only_elites,
     predict_elites_shared,
-    predict_member_index,
+    predict_member,
+    rounded,
 )
 from surefoot.world.model import Outcome, State, TaskModel
 
@@ -142,14 +145,28 @@ def _rollout(
 
     Returns the rows of `look`, action, reward, costs, termination and alive, and the final states.
     """
-    transition = _transition(world, member)
+    keys, given = inputs
+    size = _length(states)
+    # Random numbers of all steps at once: step by step, an accelerator would start many small
+    # kernels for them.
+    act_keys, draw_keys = jax.vmap(_split)(keys)
+    draws = jax.vmap(lambda key: _draw(world.ensemble, size, key))(draw_keys)
 
-    def step(carry: tuple[State, Array, Array], inputs: tuple) -> tuple:
+    def step(
+        transition: Callable[[State, Array, Draws], Outcome],
+        carry: tuple[State, Array, Array],
+        inputs: tuple,
+    ) -> tuple:
         (states, alive, t), (key, draws, given) = carry, inputs
         seen = jax.vmap(look)(states)
         action = act(seen, given, key)
         after, reward, cost, terminated = transition(states, action, draws)
-        row = (seen, action, reward, cost, terminated & (alive > 0), alive)
+        ended = terminated & (alive > 0)
+        # One array, because an accelerator would write each of them by a kernel of its own.
+        signals = jnp.concatenate(
+            [reward[:, None], cost, ended[:, None].astype(reward.dtype), alive[:, None]], -1
+        )
+        row = (seen, action, signals)
         goes_on = alive * ~terminated
         if left is not None:
             after = choose(alive > 0, after, states)
@@ -166,15 +183,19 @@ def _rollout(
             goes_on = jnp.where(begins, 1.0, jnp.where(over, 0.0, goes_on))
         return (after, goes_on, t + 1), row
 
-    keys, given = inputs
-    alive = jnp.ones(_length(states))
-    # Random numbers of all steps at once: step by step, an accelerator would start many small
-    # kernels for them.
-    act_keys, draw_keys = jax.vmap(_split)(keys)
-    draws = jax.vmap(lambda key: _draw(world.ensemble, alive.size, key))(draw_keys)
-    start = (states, alive, jnp.zeros((), jnp.int32))
-    (states, *_), rows = jax.lax.scan(step, start, (act_keys, draws, given))
-    return rows, states
+    def roll(ensemble: Ensemble) -> tuple:
+        transition = _transition(replace(world, ensemble=ensemble), member)
+        start = (states, jnp.ones(size), jnp.zeros((), jnp.int32))
+        return jax.lax.scan(partial(step, transition), start, (act_keys, draws, given))
+
+    # An accelerator multiplies rounded numbers twice as fast. The model's own errors are larger.
+    (states, *_), (seen, action, signals) = jax.lax.platform_dependent(
+        world.ensemble, cpu=roll, default=lambda ensemble: roll(rounded(ensemble))
+    )
+    reward, cost, ended, alive = (
+        signals[..., 0], signals[..., 1:-2], signals[..., -2] > 0, signals[..., -1]
+    )  # fmt: skip
+    return (seen, action, reward, cost, ended, alive), states
 
 
 def _length(states: State) -> int:
@@ -220,6 +241,8 @@ class Draws(NamedTuple):
 
     order: Int[Array, " elites"]
     """Which group of rollouts each elite predicts."""
+    back: Int[Array, " elites"]
+    """Its inverse: which elite predicts each group."""
     normal: Float[Array, "B D"]
     uniform: Float[Array, "B b"]
 
@@ -231,8 +254,10 @@ def _split(key: RandomKey) -> tuple[RandomKey, Key[Array, " 3"]]:
 
 
 def _draw(ensemble: Ensemble, size: int, keys: Key[Array, " 3"]) -> Draws:
+    order = jax.random.permutation(keys[0], ensemble.elites.shape[0])
     return Draws(
-        jax.random.permutation(keys[0], ensemble.elites.shape[0]),
+        order,
+        jnp.argsort(order),
         jax.random.normal(keys[1], (size, *ensemble.target_mean.shape)),
         jax.random.uniform(keys[2], (size, *ensemble.base_logits.shape)),
     )
@@ -243,6 +268,10 @@ def _transition(
 ) -> Callable[[State, Array, Draws], Outcome]:
     """The transition function of B rollouts in the learned model."""
     model, ensemble = world.model, world.ensemble
+    if member is None:
+        ensemble, one = only_elites(ensemble), None
+    else:
+        one = jax.tree.map(lambda leaf: leaf[member], ensemble.members)
     features = model.feature_size
     mean, std = ensemble.input_mean[:features], ensemble.input_std[:features]
     bounds = (mean - REACH * std, mean + REACH * std)
@@ -250,10 +279,10 @@ def _transition(
     def transition(states: State, action: Shaped[Array, "B ..."], draws: Draws) -> Outcome:
         encoded = world.actions.encode(action)
         x = jnp.concatenate([jax.vmap(model.features)(states), encoded], -1)
-        if member is None:
-            mean, std, logits = predict_elites_shared(ensemble, x, draws.order)
+        if one is None:
+            mean, std, logits = predict_elites_shared(ensemble, x, draws.order, draws.back)
         else:
-            mean, std, logits = predict_member_index(ensemble, member, x)
+            mean, std, logits = predict_member(ensemble, one, x)
         drawn = mean + ensemble.noise * std * draws.normal
         binary = jnp.stack([jax.nn.sigmoid(logits), draws.uniform], 1)
         return jax.vmap(model.advance, (0, 0, 0, 0, None))(states, encoded, drawn, binary, bounds)

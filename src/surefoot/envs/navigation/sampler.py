@@ -18,6 +18,7 @@ from surefoot.envs.navigation.layout import DRAWS_PER_OBJECT
 
 MANY = 16_384
 AT_ONCE = 1000  # rounds between looks at what is finished
+ROUNDS = 4  # the same where all layouts finish soon; an accelerator waits for the host at each look
 UNPLACED = 1e6  # coordinate of objects that are not placed yet
 
 
@@ -57,7 +58,8 @@ def sample_points(
 
     def until(left: int, carry: Carry) -> Carry:
         """Rounds until at most `left` layouts are unfinished."""
-        return jax.lax.while_loop(lambda c: jnp.sum(c[0] < total) > left, round_, carry)
+        rounds = lambda c: jax.lax.fori_loop(0, ROUNDS, lambda _, c: round_(c), c)
+        return jax.lax.while_loop(lambda c: jnp.sum(c[0] < total) > left, rounds, carry)
 
     # Half of the rounds serve the last few layouts. If there are many, finish those separately.
     late = n // 8 if n >= MANY else 0
