@@ -62,6 +62,7 @@ class MBPPOTrainer:
             many,
             shared=(4, 5),
             in_turn=config.gate != "none",
+            whole_loops=True,
         )
         self._scale = over_seeds(partial(mbppo.scale_observations, problem), many)
         self._longest = mbppo.horizon(config, problem)

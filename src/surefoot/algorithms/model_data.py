@@ -63,7 +63,7 @@ class ModelData:
             fitted, metrics = fitting.fit(config, ensemble, inputs, targets, count, sub)
             return fitted, key, metrics
 
-        self._fit = over_seeds(fit, many, shared=(3,))
+        self._fit = over_seeds(fit, many, shared=(3,), whole_loops=True)
 
     def add(self, experience: Experience) -> None:
         """Append real steps."""

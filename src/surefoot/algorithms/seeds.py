@@ -56,12 +56,13 @@ def over_seeds(
     shared: tuple[int, ...] = (),
     donate: tuple[int, ...] = (),
     in_turn: bool = False,
+    whole_loops: bool = False,
 ) -> Any:
     """Compile a function of one seed for all seeds; arguments and results get a leading axis.
 
     Arguments in `shared` are the same for all seeds and have no such axis. Seeds are batched, or
     run one after the other if `in_turn`: loops then stop early and only taken branches run. A
-    single seed is never batched.
+    single seed is never batched. With `whole_loops`, a GPU gets loops of small steps as one launch.
 
     Several devices share the seeds (see `mesh`). Each runs the program for its own seeds and waits
     for no other.
@@ -82,10 +83,10 @@ def over_seeds(
         inner = [a if i in shared else jax.tree.map(lambda x: x[0], a) for i, a in enumerate(args)]
         return jax.tree.map(lambda x: x[None], step(*inner))
 
-    program = single if own == 1 else many
+    program, options = single if own == 1 else many, compiler_options() if whole_loops else None
     if devices is None:
-        return jax.jit(program, donate_argnums=donate, compiler_options=compiler_options())
-    return Sharded(program, devices, shared, donate)
+        return jax.jit(program, donate_argnums=donate, compiler_options=options)
+    return Sharded(program, devices, shared, donate, options)
 
 
 class Sharded:
@@ -97,6 +98,7 @@ class Sharded:
         devices: Mesh,
         shared: tuple[int, ...],
         donate: tuple[int, ...],
+        options: dict[str, str] | None = None,
     ):
         @cache
         def jitted(count: int) -> jax.stages.Wrapped:
@@ -108,7 +110,7 @@ class Sharded:
             by_seed = NamedSharding(devices, SEEDS)  # stated, as empty arrays would lose it
             return jax.jit(
                 split, donate_argnums=donate, in_shardings=places, out_shardings=by_seed,
-                compiler_options=compiler_options(),
+                compiler_options=options,
             )  # fmt: skip
 
         self._jitted = jitted

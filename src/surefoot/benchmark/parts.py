@@ -76,8 +76,9 @@ class Parts:
         """One pass of practice: rollouts, advantages, updates of policy and critics."""
         config, problem, many = self.config, self.problem, self.seeds
         program = over_seeds(
-            lambda *args: mbppo.practise(config, problem, *args), many, shared=(3, 4)
-        )
+            lambda *args: mbppo.practise(config, problem, *args), many, shared=(3, 4),
+            whole_loops=True,
+        )  # fmt: skip
         nothing = jnp.zeros((many, 1, problem.task_model.record_size))
         past = mbppo.Past(nothing, nothing, jnp.zeros(many, jnp.int32))
         cost = jnp.zeros((many, problem.constraints))

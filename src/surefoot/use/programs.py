@@ -62,7 +62,8 @@ def fit(config: MBPPOConfig, problem: Problem, state: mbppo.State, rows: int) ->
     x, y = (rng.standard_normal((many, rows, n), np.float32) for n in (width, model.target_size))
     labels = rng.integers(2, size=(many, rows, model.binary_size)).astype(np.float32)
     y = np.concatenate([y, labels], -1)
-    program = over_seeds(lambda *args: fitting.fit(config.ensemble, *args), many, shared=(3,))
+    one = lambda *args: fitting.fit(config.ensemble, *args)
+    program = over_seeds(one, many, shared=(3,), whole_loops=True)
     args = (state.ensemble, x, y, jnp.int32(rows), seed_keys(problem.seeds))
     steps = many * config.ensemble.max_steps
     return compiled(program, jax.device_put(args), steps, "gradient steps")
