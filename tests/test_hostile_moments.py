@@ -159,6 +159,8 @@ class Odd(Drift):
             reward = 9.5e17
         if self.how == "outside":
             obs = obs + 100.0
+        if self.how == "negative":
+            info = {"cost": -0.25}
         return obs, reward, terminated, truncated and self.how != "endless", info
 
 
@@ -201,6 +203,7 @@ def test_a_file_that_exits_is_a_failure(tmp_path, call):
             "environment 0 has not ended its episode after 40 steps, though max_episode_st",
         ),
         ("outside", r"observation[0] is 10"),
+        ("negative", "the cost is -0.25; a cost below 0 pays for others"),
     ],
 )
 def test_an_odd_environment_is_reported_once(how, message, tmp_path, capsys):

@@ -157,6 +157,12 @@ class Collector:
         self._check_bounds(when)
         reward = _numbers("reward", reward, (n,), when)
         cost = _numbers("cost", cost, self._cost.shape, when)
+        if (cost < 0).any():
+            i = int(np.argmin(cost.min(1)))
+            self._warnings["negative"] = (
+                f"environment {i}, {when}: the cost is {cost[i].min():g}; a cost below 0 pays for "
+                f"others, and models learn it as 0: return benefits as reward"
+            )
         terminated = _numbers("terminated", terminated, (n,), when).astype(bool)
         ended = terminated | _numbers("truncated", truncated, (n,), when).astype(bool)
         if ended.any():
