@@ -216,3 +216,15 @@ def test_data_of_a_model_that_knows_other_parts_are_not_taken(source):
         warm_start(begun("mbppo-lagrangian"), seen, [0, 1], ["data"], ["reward"])
     same = warm_start(begun("mbppo-lagrangian"), seen, [0, 1], known=seen.info.known)
     assert {"model", "data"} <= set(same.taken)
+
+
+@pytest.mark.parametrize("parts", [None, ["policy", "data"]])
+def test_inherited_rows_count_once_in_the_scales(tmp_path, parts):
+    """Scales that come with the data have counted it; those of a new learner have not."""
+    run = start("sac-lagrangian", tmp_path / "run", 2)
+    trainer, old = begun("sac-lagrangian", seeds=(7,)), arrays_of(run)
+    record = warm_start(trainer, open_source(run), [0], parts)
+    counted = 0 if parts else record.data_steps
+    assert record.data_steps > 0 and trainer.state.counted.tolist() == [counted]
+    rows = float(old["trainer/state/learner/rewards/count"][0])
+    assert float(trainer.state.learner.rewards.count[0]) == (0 if parts else rows)
