@@ -7,6 +7,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from sac_toys import KEY, SMALL, transitions
@@ -14,6 +15,7 @@ from surefoot.algorithms import sac_lagrangian as algorithm
 from surefoot.algorithms.sac_lagrangian import SACLagrangianConfig
 from surefoot.algorithms.trainer import Problem
 from surefoot.core.spaces import ActionSpec
+from surefoot.learn import sac_lagrangian as learning
 from surefoot.learn.multiplier import MultiplierConfig
 
 ROUND = SACLagrangianConfig(
@@ -130,3 +132,34 @@ def test_the_cost_that_counts_is_the_mean_of_the_episodes_that_ended():
     none = SimpleNamespace(cost=[], mean_cost=lambda: pytest.fail("no episode has ended"))
     experience = SimpleNamespace(cost=np.zeros((2, 5, 1, 1)), episodes=[ended, none])
     np.testing.assert_array_equal(algorithm.episode_cost(experience), [[3.0], [np.nan]])
+
+
+def test_the_policys_step_by_finite_differences(monkeypatch):
+    """Down the mean of T log pi - (Q_R - p Q_C) / (1 + w), by the rate, with p and w by hand."""
+    monkeypatch.setattr(learning, "adam", lambda rate, _: optax.sgd(rate))
+    config, lam, rate = replace(SMALL, learning_rate=0.01), jnp.array([3.0]), 0.5
+    learner = learning.init(
+        config, MultiplierConfig(), 3, ActionSpec(2, (-1.0,) * 2, (1.0,) * 2), 1, KEY
+    )
+    batch = transitions(20)
+    learner = learning.observe(learner, batch, jnp.array(0), jnp.array(20))
+    learner = eqx.tree_at(lambda s: s.spread, learner, jnp.array([0.5, 0.25]))
+    unit = float(learner.cost_scale[0])
+    price, weight = 3.0 * unit, 3.0 * unit * 0.25 / 0.5
+    where = lambda actor: actor.network.biases[-1]
+
+    def objective(bias) -> float:
+        actor = eqx.tree_at(where, learner.networks.actor, bias)
+        obs = learner.normalizer(batch.obs)
+        action, log_prob = actor(obs).draw(KEY)
+        reward, cost = jnp.mean(learner.networks.critics(obs, action), 0)
+        heat = jnp.exp(learner.networks.log_temperature)
+        return float(jnp.mean(heat * log_prob - (reward - price * cost) / (1 + weight)))
+
+    new, _ = learning.improve_policy(config, learner, batch, lam, KEY, rate, -1.0)
+    before, after = where(learner.networks.actor), where(new.networks.actor)
+    for i in range(len(before)):
+        nudge = jnp.zeros_like(before).at[i].set(1e-3)
+        slope = (objective(before + nudge) - objective(before - nudge)) / 2e-3
+        expected = pytest.approx(-rate * 0.01 * slope, rel=0.05, abs=2e-5)
+        assert float(after[i] - before[i]) == expected
