@@ -226,5 +226,14 @@ def test_inherited_rows_count_once_in_the_scales(tmp_path, parts):
     record = warm_start(trainer, open_source(run), [0], parts)
     counted = 0 if parts else record.data_steps
     assert record.data_steps > 0 and trainer.state.counted.tolist() == [counted]
+    assert int(old["trainer/state/counted"][0]) == record.data_steps
     rows = float(old["trainer/state/learner/rewards/count"][0])
     assert float(trainer.state.learner.rewards.count[0]) == (0 if parts else rows)
+
+
+def test_a_careful_run_with_data_but_no_model_fits_one_at_once(source):
+    """Its filter must not take inherited steps for steps that a model has been fitted to."""
+    trainer = begun("mbppo-lagrangian", careful=True, real_share=0.0)
+    record = warm_start(trainer, open_source(source), [0, 1], ["policy", "data"])
+    assert record.data_steps > 0
+    assert trainer._filter.fit_is_due(record.data_steps + 50)

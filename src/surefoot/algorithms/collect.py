@@ -161,7 +161,7 @@ class Collector:
             i = int(np.argmin(cost.min(1)))
             self._warnings["negative"] = (
                 f"environment {i}, {when}: the cost is {cost[i].min():g}; a cost below 0 pays for "
-                f"others, and models learn it as 0: return benefits as reward"
+                f"others, and a learned model takes it as 0: return benefits as reward"
             )
         terminated = _numbers("terminated", terminated, (n,), when).astype(bool)
         ended = terminated | _numbers("truncated", truncated, (n,), when).astype(bool)

@@ -23,7 +23,7 @@ from surefoot.learn.actor_critic import Learner, Rows, fit_critics, prepare
 from surefoot.runs.device import device_name
 from surefoot.runs.setup import preset_config
 from surefoot.use.programs import Part
-from surefoot.world.ensemble import Ensemble, predict_elites_shared
+from surefoot.world.ensemble import Ensemble, only_elites, predict_elites_shared, rounded
 from surefoot.world.imagination import REACH, Rollout, imagine
 from surefoot.world.model import State
 
@@ -100,6 +100,9 @@ def pass_parts(config: MBPPOConfig, problem: Problem, state: mbppo.State) -> dic
 
     def networks(ensemble: Ensemble, states: State) -> Array:
         order = jnp.arange(ensemble.elites.shape[0])
+        if jax.default_backend() != "cpu":  # as `imagine` does
+            ensemble = rounded(ensemble)
+        ensemble = only_elites(ensemble)
 
         def step(x: Array, _: None) -> tuple[Array, None]:
             mean, std = predict_elites_shared(ensemble, x, order)[:2]
@@ -135,7 +138,7 @@ def pass_parts(config: MBPPOConfig, problem: Problem, state: mbppo.State) -> dic
     def critics(learner: Learner, rows: Rows, key: RandomKey) -> Learner:
         return fit_critics(config.ppo, learner, rows, key)[0]
 
-    timed = lambda call, *args: _timed(over_seeds(call, many), *args)
+    timed = lambda call, *args: _timed(over_seeds(call, many, whole_loops=True), *args)
     states = over_seeds(begin, many)(keys)
     rollouts = timed(roll, learner, ensemble, states, keys)
     prepared = timed(advantages, learner, rollouts.result[0])

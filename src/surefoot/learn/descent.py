@@ -28,8 +28,8 @@ def descend(
     """Minimise `loss` over minibatches of `rows` until all passes are done or it stops.
 
     `rows` is a pytree of arrays `[N, ...]`. `loss(params, rows)` returns its value and (stop,
-    info). A step with a true stop is not taken. Without early stopping, stop is None, which avoids
-    a device synchronisation per step.
+    info). A step with a true stop is not taken. Without early stopping, stop is None, and no device
+    waits for the host.
 
     Returns the parameters, the optimiser state, the number of steps taken and the last `info`.
     """

@@ -42,7 +42,7 @@ BESIDE = {
 """Groups of arrays that are taken with a part if they fit: otherwise it begins with new ones."""
 
 COUNTED = "state/counted"
-"""Rows that the scales of a policy and critics have counted already."""
+"""Rows that the scales, which come with the critics, have counted already."""
 
 
 @dataclass(frozen=True)
@@ -160,6 +160,7 @@ def warm_start(
             group = {name for name in here.keys() | saved.keys() if re.match(beside, name)}
             if all(here.get(name) == saved.get(name) for name in group):
                 fresh |= {name: read(name) for name in group}
+    trainer.restore(Saved(fresh), 0, data=False)
     steps = 0
     if "data" in taken:
         for name, dataset in trainer.datasets.items():
@@ -171,8 +172,8 @@ def warm_start(
             dataset.inherit(rows)
             steps = dataset.count
         if "critics" in taken and COUNTED in fresh:
-            fresh[COUNTED] = np.full_like(fresh[COUNTED], steps)
-    trainer.restore(Saved(fresh), 0, data=False)
+            fresh[COUNTED] = np.where(read(COUNTED) > 0, steps, fresh[COUNTED])
+            trainer.restore(Saved(fresh), 0, data=False)
     info = source.info
     return WarmStart(
         str(source.path.resolve()), source.checkpoint.name, info.task_name, info.algorithm,

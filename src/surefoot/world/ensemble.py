@@ -192,8 +192,8 @@ def predict_member(ensemble: Ensemble, member: Members, x: Float[Array, "B F"]) 
 def rounded(ensemble: Ensemble) -> Ensemble:
     """The same networks with weights and hidden layers in bfloat16.
 
-    Half the bytes make planning faster on an accelerator. A plan is a mean over many random
-    rollouts, so it does not need full precision.
+    Half the bytes make rollouts faster on an accelerator. Their errors are far below the model's
+    own, and means over many random rollouts do not need full precision.
     """
     coarse = lambda leaves: tuple(leaf.astype(jnp.bfloat16) for leaf in leaves)
     members = ensemble.members
@@ -218,7 +218,8 @@ def predict_member_index(ensemble: Ensemble, i: Index | int, x: Float[Array, "B 
 def only_elites(ensemble: Ensemble) -> Ensemble:
     """The same ensemble without its other members.
 
-    Gathered before a loop, the elites are not gathered again in each of its steps.
+    Gathered before a loop, the elites are not gathered again in each of its steps. If all members
+    are elites, they stay in their own order.
     """
     count = ensemble.elites.shape[0]
     if ensemble.members.weights[0].shape[0] == count:

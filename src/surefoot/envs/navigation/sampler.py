@@ -17,8 +17,10 @@ from surefoot.envs.navigation.goal import GoalConfig
 from surefoot.envs.navigation.layout import DRAWS_PER_OBJECT
 
 MANY = 16_384
-AT_ONCE = 1000  # rounds between looks at what is finished
-ROUNDS = 4  # the same where all layouts finish soon; an accelerator waits for the host at each look
+# Rounds between looks at what is finished, for crowded layouts and for others. An accelerator
+# waits for the host at each look; rounds of finished layouts change nothing.
+AT_ONCE = 1000
+ROUNDS = 4
 UNPLACED = 1e6  # coordinate of objects that are not placed yet
 
 
