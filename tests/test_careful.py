@@ -3,7 +3,6 @@
 import json
 from dataclasses import replace
 
-import jax
 import numpy as np
 import pytest
 
@@ -12,9 +11,6 @@ from harness import came_to, differences, start
 from surefoot.algorithms import careful
 from surefoot.algorithms.careful import PROBE, Filter, has_model
 from surefoot.algorithms.mbppo_config import MBPPOConfig
-from surefoot.algorithms.mbppo_lagrangian import plan_value
-from surefoot.core.spaces import ActionSpec
-from surefoot.learn import ppo
 from surefoot.learn.multiplier import MultiplierConfig
 from surefoot.learn.ppo import PPOConfig
 from surefoot.runs import train as runs_train
@@ -126,19 +122,3 @@ def test_contradictions_are_named(call):
     assert code == 2 and "real_share=0.05 must be 0 with careful=True" in error
     with pytest.raises(ValueError, match="actions must be a Box to plan in"):
         in_memory.new_training(CONFIG, TwoState)
-
-
-@pytest.mark.parametrize(("constrained", "scaled"), [(True, True), (True, False), (False, True)])
-def test_the_end_of_a_plan_is_worth_its_reward_less_the_price_of_its_costs(constrained, scaled):
-    learned = PPOConfig(hidden=(4,), scale_costs=scaled)
-    config = MBPPOConfig(ppo=learned, constrained=constrained, cost_limit=(1.0, 1.0))
-    prices = MultiplierConfig(kind="projected", initial=0.5)
-    config = replace(config, multiplier=prices)
-    actions = ActionSpec(1, low=(-1.0,), high=(1.0,))
-    learner = ppo.init(learned, prices, 3, actions, 2, jax.random.key(0))
-    obs = jax.random.normal(jax.random.key(1), (5, 3))
-    reward, first, second = np.asarray(learner.values(obs)).T
-    price = 0.5 * (constrained and scaled)
-    np.testing.assert_allclose(
-        plan_value(config, learner, obs), reward - price * (first + second), rtol=1e-5, atol=1e-6
-    )

@@ -276,21 +276,6 @@ def to_batch(
     return jax.tree.map(lambda a, b: jnp.concatenate([a, b], 1), batch, real)
 
 
-def plan_value(
-    config: MBPPOConfig, learner: Learner, obs: Float[Array, "N D"]
-) -> Float[Array, " N"]:
-    """What a plan that ends at `obs` is still worth to the policy: reward less the price of costs.
-
-    Without that price, plans of a safety filter wait in front of a hazard that the policy would
-    cross. Where cost advantages are not scaled, lambda is no price in reward per cost.
-    """
-    values = learner.values(learner.scaled(obs))
-    if not (config.constrained and config.ppo.scale_costs):
-        return values[..., 0]
-    price = multiplier.value(config.multiplier, learner.multiplier)
-    return values[..., 0] - values[..., 1:] @ price
-
-
 def improvement(
     config: MBPPOConfig,
     problem: Problem,

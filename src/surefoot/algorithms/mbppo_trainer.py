@@ -239,7 +239,7 @@ class MBPPOTrainer:
             self.state.learner,
             lambda learner, obs, key: learner.sample(obs, key),
             lambda learner, obs, key: learner.mode(obs),
-            lambda learner, obs, key: mbppo.plan_value(self.config, learner, obs),
+            lambda learner, obs, key: learner.values(learner.scaled(obs))[..., 0],
             self.config.filter if self.config.careful else None,
             self.config.horizon,
         )
