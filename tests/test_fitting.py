@@ -347,7 +347,7 @@ def test_early_stopping_keeps_the_best_weights():
         current = eqx.tree_at(lambda e: e.members, current, members)
         history.append(evaluate(config, current, members, rows)[0])
     history = np.stack(history)
-    assert (history[-1] > history.min(axis=0) + 0.03).all()
+    assert (history[-1] > history.min(axis=0) + 0.008).all()
     np.testing.assert_allclose(metrics.holdout_loss, history.min(axis=0), rtol=1e-3, atol=1e-3)
 
     # The weights kept are the ones with that loss: worked out row by row in physical units.
@@ -411,7 +411,7 @@ def test_more_data_do_not_compile_again():
 
 
 def test_recovers_a_noisy_linear_system_and_probabilities():
-    config = EnsembleConfig(members=4, elites=3, hidden=(32,), max_steps=1500)
+    config = EnsembleConfig(members=4, elites=3, hidden=(32,), max_steps=3000, patience=20)
     rng = np.random.default_rng(0)
     a = np.array([[1.0, -2.0], [0.5, 0.0], [0.0, 20.0]])
     sigma = np.array([0.3, 5.0])
