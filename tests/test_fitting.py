@@ -347,7 +347,8 @@ def test_early_stopping_keeps_the_best_weights():
         current = eqx.tree_at(lambda e: e.members, current, members)
         history.append(evaluate(config, current, members, rows)[0])
     history = np.stack(history)
-    assert (history[-1] > history.min(axis=0) + 0.008).all()
+    worse = history[-1] - history.min(axis=0)
+    assert worse.mean() > 0.03 and (worse > 0.008).all()
     np.testing.assert_allclose(metrics.holdout_loss, history.min(axis=0), rtol=1e-3, atol=1e-3)
 
     # The weights kept are the ones with that loss: worked out row by row in physical units.

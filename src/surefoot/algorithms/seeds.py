@@ -22,7 +22,7 @@ SEEDS, SAME = PartitionSpec("seeds"), PartitionSpec()
 
 @cache
 def compiler_options() -> dict[str, str] | None:
-    """What the compiler is told on a GPU, if it knows these options."""
+    """Options of the compiler on a GPU, if it knows them; otherwise None."""
     if jax.default_backend() != "gpu":
         return None
     try:
