@@ -55,7 +55,8 @@ def test_predictions_in_physical_units():
             expected = by_hand(arrays, member, x[i])
             for got, want in zip((mean, std, logits), expected, strict=True):
                 np.testing.assert_allclose(got[member, i], want, rtol=2e-4, atol=2e-5)
-    one_mean, one_std, one_logits = jax.jit(ens.predict_member_index)(e, 3, x)
+    chosen = jax.tree.map(lambda leaf: leaf[3], e.members)
+    one_mean, one_std, one_logits = jax.jit(ens.predict_member)(e, chosen, x)
     expected = by_hand(arrays, 3, x[2])
     np.testing.assert_allclose(one_mean[2], expected[0], rtol=2e-4, atol=2e-5)
     np.testing.assert_allclose(one_std[2], expected[1], rtol=2e-4)

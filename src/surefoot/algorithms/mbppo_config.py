@@ -39,8 +39,8 @@ class MBPPOConfig:
     instead of its mean, such as 0.95."""
     careful: bool = False
     """Drive real episodes through the safety filter: a plan steps in where the policy might cost
-    something. The limit holds for the policy without it. Without `constrained` costs have no price:
-    the policy earns more behind the filter, and must not act without it."""
+    something. The limit holds for the policy without it. If `constrained` is False, costs have no
+    price: the policy may earn more behind the filter, but must not act without it."""
     filter: PlannerConfig = planning.DEFAULT
     """The planner of the safety filter."""
     episodes: Count = 13

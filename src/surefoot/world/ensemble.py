@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from surefoot.core.arrays import Index, RandomKey
+from surefoot.core.arrays import RandomKey
 from surefoot.core.config import (
     Count,
     Fraction,
@@ -204,15 +204,6 @@ def rounded(ensemble: Ensemble) -> Ensemble:
 def predict_all(ensemble: Ensemble, x: Float[Array, "B F"]) -> Prediction:
     """Mean, standard deviation and logits of every network for every row, in physical units."""
     return jax.vmap(lambda member: predict_member(ensemble, member, x))(ensemble.members)
-
-
-def predict_member_index(ensemble: Ensemble, i: Index | int, x: Float[Array, "B F"]) -> Prediction:
-    """Mean, standard deviation and logits of network `i`, in physical units.
-
-    The k-th elite is `i = ensemble.elites[k]`.
-    """
-    member = jax.tree.map(lambda leaf: leaf[i], ensemble.members)
-    return predict_member(ensemble, member, x)
 
 
 def only_elites(ensemble: Ensemble) -> Ensemble:
